@@ -102,7 +102,7 @@ OpenFile::~OpenFile() {
 Cache::Cache(const CacheSettings& settings, Client& client)
     : client_(client),
       limit_(static_cast<std::uint64_t>(settings.size_mb) << 20),
-      folder_(cache_folder(settings)) {
+      folder_(fs::absolute(cache_folder(settings))) {
   std::error_code failed;
   fs::create_directories(folder_ / "objects", failed);
   if (failed) fail(folder_, failed.value());

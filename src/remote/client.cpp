@@ -104,11 +104,28 @@ bool may_pass(const HttpReply& reply) {
   return std::ranges::find(passing, reply.status) != passing.end() || element(reply.body, "Code") == "BadDigest";
 }
 
-// Returns the header Content-MD5 for a body with this MD5: its 16 bytes in base64.
-std::string content_md5(const std::string& digits) {
+// Returns the 16 bytes of an MD5.
+std::string bytes_of(const std::string& digits) {
   std::string bytes;
   for (std::size_t i = 0; i < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
-  return "Content-MD5: " + base64_encode(bytes);
+  return bytes;
+}
+
+// Returns the ETag of an object whose parts have these ETags; empty if they are no MD5s.
+std::string tag_of_parts(const std::vector<std::string>& tags) {
+  std::string all;
+  for (const std::string& tag : tags) {
+    if (!is_digest(tag, 32)) return {};
+    all += bytes_of(tag);
+  }
+  return concat(md5(all), "-", tags.size());
+}
+
+// Returns an address http:// or https:// with %XX in place of bytes that a URL cannot have. The names of a table's images may have spaces.
+std::string url_of(const std::string& address) {
+  std::string out;
+  for (const char& c : address) out += c > ' ' && c <= '~' ? std::string(1, c) : percent_encoded({&c, 1}, true);
+  return out;
 }
 
 std::string host_of(const HttpRequest& request) {
@@ -165,7 +182,10 @@ Listing parse_listing(const std::string& xml) {
   if (xml.find("<ListBucketResult") == std::string::npos) user_error("expected a listing of a bucket, got ", printable(xml, 60));
   for (const std::string& block : elements(xml, "Contents"))
     out.objects.push_back({element(block, "Key"), {number(element(block, "Size")), without_quotes(element(block, "ETag"))}});
-  if (element(xml, "IsTruncated") == "true") out.next = element(xml, "NextContinuationToken");
+  if (element(xml, "IsTruncated") == "true") {
+    out.next = element(xml, "NextContinuationToken");
+    if (out.next.empty()) user_error("the listing names no next page: the store must have ListObjectsV2, version 2 of S3's listings");
+  }
   return out;
 }
 
@@ -189,7 +209,7 @@ HttpRequest Client::make_request(const std::string& address, const std::string& 
   const Address parts = parse_address(address);
   HttpRequest request = usual_request(method);
   if (!parts.is_bucket()) {
-    request.url = parts.is_hub() ? hub::file_url(parts, commit_of(address)) : address;
+    request.url = parts.is_hub() ? hub::file_url(parts, commit_of(address)) : url_of(address);
     return request;
   }
   // A bucket with dots cannot be part of the host's name, because the server's certificate does not fit.
@@ -280,7 +300,7 @@ std::string Client::commit_of(const std::string& address) {
   return commit;
 }
 
-// Returns the files beside an address, which is a file or ends in /.
+// Returns the files beside an address, which is a file or ends in /. The map is neither changed nor destroyed before this object.
 const Client::HubFolder& Client::hub_folder(const std::string& address) {
   Address parts = parse_address(address);
   parts.key = parts.key.substr(0, parts.key.rfind('/') + 1);
@@ -295,10 +315,12 @@ const Client::HubFolder& Client::hub_folder(const std::string& address) {
       HttpRequest request = usual_request("GET");
       request.url = url;
       const HttpReply reply = exchange(address, request);
+      if (hub::says_no_folder(reply)) break;  // a commit never changes, so this is kept as an empty list
       if (!reply.ok()) hub::fail(address, reply);
       std::ranges::move(hub::parse_tree(reply.body, url), std::back_inserter(*files));
-      if (hub::next_page(reply) == url) user_error(address, ": the server repeats a page of its list of files");
-      url = hub::next_page(reply);
+      const std::string next = hub::next_page(reply, url);
+      if (next == url) user_error(address, ": the server repeats a page of its list of files");
+      url = next;
     }
     kept.keep_files(parts, commit, *files);
   }
@@ -415,7 +437,7 @@ HttpReply Client::send_body(const std::string& address, const std::string& metho
   HttpRequest request = make_request(address, method, query);
   request.body = body;
   const std::string digest = md5(body);
-  if (!body.empty()) request.headers.push_back(content_md5(digest));
+  if (!body.empty()) request.headers.push_back("Content-MD5: " + base64_encode(bytes_of(digest)));
   HttpReply reply = exchange(address, request);
   // A store may notice only after the head of its reply that a multipart upload has failed.
   if (reply.ok() && reply.body.find("<Error>") != std::string::npos) reply.status = 500;
@@ -439,7 +461,12 @@ void Client::put_parts(const std::string& address, std::string_view bytes) {
     std::string list = "<CompleteMultipartUpload>";
     for (std::size_t i = 0; i < tags.size(); ++i)
       list += concat("<Part><PartNumber>", i + 1, "</PartNumber><ETag>\"", tags[i], "\"</ETag></Part>");
-    send_body(address, "POST", query, list + "</CompleteMultipartUpload>");
+    try {
+      send_body(address, "POST", query, list + "</CompleteMultipartUpload>");
+    } catch (const MissingObject&) {
+      // The store has ended the upload if only its reply to an earlier attempt was lost.
+      if (look_up(address) != ObjectState{bytes.size(), tag_of_parts(tags)}) throw;
+    }
   } catch (const UserError&) {
     try {
       exchange(address, make_request(address, "DELETE", query));  // otherwise the store keeps the parts
@@ -492,7 +519,12 @@ std::vector<ListedObject> Client::list(const std::string& prefix, bool with_subf
                                      with_subfolders ? "" : "delimiter=%2F&", "list-type=2&prefix=", percent_encoded(parts.key, true));
     const HttpReply reply = exchange(prefix, make_request(bucket, "GET", query));
     if (!reply.ok()) fail(prefix, reply);
-    Listing page = parse_listing(reply.body);
+    Listing page;
+    try {
+      page = parse_listing(reply.body);
+    } catch (const UserError& error) {
+      user_error(prefix, ": ", error.what());
+    }
     for (auto& [key, state] : page.objects) out.push_back({bucket + key, std::move(state)});
     if (!page.next.empty() && page.next == next) user_error(prefix, ": the store repeats a page of its listing");
     next = std::move(page.next);

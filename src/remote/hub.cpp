@@ -97,12 +97,18 @@ std::string tree_url(const Address& folder, const std::string& commit) {
   return concat(api_name(folder), "/tree/", commit, key.empty() ? "" : "/", percent_encoded(key, false));
 }
 
-std::string next_page(const HttpReply& reply) {
+std::string next_page(const HttpReply& reply, const std::string& url) {
   for (const std::string& link : split(reply.header("link"), ',')) {
-    const std::size_t path = link.find("/api/"), end = link.find('>');
-    if (link.find("rel=\"next\"") != std::string::npos && path < end) return endpoint() + link.substr(path, end - path);
+    const std::size_t query = link.find('?'), end = link.find('>');
+    if (link.find("rel=\"next\"") != std::string::npos && query < end)
+      return url.substr(0, url.find('?')) + link.substr(query, end - query);
   }
   return {};
+}
+
+bool says_no_folder(const HttpReply& reply) {
+  const std::string code = reply.header("x-error-code");
+  return reply.problem.empty() && reply.status == 404 && (code.empty() || code == "EntryNotFound");
 }
 
 Files parse_tree(const std::string& json, const std::string& url) {
@@ -152,9 +158,8 @@ std::string Descriptions::commit(const Address& address) const {
 }
 
 void Descriptions::keep_commit(const Address& address, const std::string& commit) const {
-  fs::create_directories(folder_);
   io::write_file(path_of(address.host + "@" + address.revision),
-                            Json{{"repository", address.host}, {"revision", address.revision}, {"commit", commit}}.dump());
+                 Json{{"repository", address.host}, {"revision", address.revision}, {"commit", commit}}.dump());
 }
 
 std::optional<Files> Descriptions::files(const Address& folder, const std::string& commit) const {
@@ -172,11 +177,10 @@ std::optional<Files> Descriptions::files(const Address& folder, const std::strin
 }
 
 void Descriptions::keep_files(const Address& folder, const std::string& commit, const Files& files) const {
-  fs::create_directories(folder_);
   Json list = Json::array();
   for (const auto& [path, state] : files) list.push_back({path, state.size, state.version});
   io::write_file(path_of(concat(folder.host, "@", commit, "/", folder.key)),
-                            Json{{"repository", folder.host}, {"commit", commit}, {"folder", folder.key}, {"files", list}}.dump());
+                 Json{{"repository", folder.host}, {"commit", commit}, {"folder", folder.key}, {"files", list}}.dump());
 }
 
 }  // namespace tessera::remote::hub

@@ -31,8 +31,11 @@ std::string file_url(const Address& address, const std::string& commit);
 std::string revision_url(const Address& address);
 /// Returns the URL of the list of the files in a folder, the address's key.
 std::string tree_url(const Address& folder, const std::string& commit);
-/// Returns the URL of the list's next page; empty if this is the last one. It is on the same server, also if that is a mirror.
-std::string next_page(const HttpReply& reply);
+/// Returns the URL of the next page of the list at `url`; empty if this is the last one. The reply gives only its parameters, because a
+/// mirror passes on the Hub's own URLs.
+std::string next_page(const HttpReply& reply, const std::string& url);
+/// Returns whether the reply to the request for a list says that the commit has no such folder.
+bool says_no_folder(const HttpReply& reply);
 
 using Files = std::vector<std::pair<std::string, ObjectState>>;  // by path
 /// Parses a page of such a list. The version of a large file is its SHA-256. Throws UserError naming the URL if the text is none.

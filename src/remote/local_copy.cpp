@@ -9,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera::remote {
 namespace {
@@ -50,11 +51,7 @@ struct Folder {
 
 Folder folder_at(const std::string& address) {
   Folder out{address, {}};
-  try {
-    for (const std::string& each : store()->list(address)) out.names.push_back(each.substr(address.size()));
-  } catch (const MissingObject&) {
-    // Repositories of the Hub have no empty folders.
-  }
+  for (const std::string& each : store()->list(address)) out.names.push_back(each.substr(address.size()));
   std::erase(out.names, "");  // the object that some programs store for an empty folder
   return out;
 }
@@ -66,7 +63,8 @@ std::string parent_of(const std::string& address) {
 // Returns the folder of the checkpoint that latest or best in this folder names.
 Folder pointed_at(const Folder& folder, const std::string& pointer) {
   const std::string file = folder.address + pointer;
-  const std::string text = store()->read(file, 0, store()->look_up(file).size),
+  // In a bucket, a run may replace the file at any time; on the Hub, it belongs to a commit, and may be read without a connection.
+  const std::string text = parse_address(file).is_hub() ? io::read_file(LocalFile(file).path()) : store()->read_small(file),
                     word = text.substr(0, text.find_first_of(" \n"));
   if (!word.starts_with("step_") || word.find('/') != std::string::npos) user_error(file, ": names no checkpoint");
   Folder out = folder_at(folder.address + word + "/");
@@ -89,7 +87,7 @@ Folder find_folder(const std::string& address) {
 std::string fetch(const Folder& from, const std::vector<std::string>& names) {
   static std::mutex mutex;
   static auto* const kept =
-      new std::deque<std::vector<Lease>>;  // never destroyed, because threads may use the files to the end
+      new std::deque<std::pair<std::string, std::vector<Lease>>>;  // never destroyed, because threads may use the files to the end
   const auto source = store();
   std::vector<std::string> missing;
   std::uint64_t bytes = 0;
@@ -110,7 +108,8 @@ std::string fetch(const Folder& from, const std::vector<std::string>& names) {
   const std::string address = from.address.substr(0, from.address.size() - 1);
   const std::string out = source->cache().link_folder(address.substr(address.rfind('/') + 1), links);
   const std::lock_guard lock(mutex);
-  kept->push_back(std::move(leases));
+  std::erase_if(*kept, [&](const auto& each) { return each.first == out; });
+  kept->emplace_back(out, std::move(leases));
   if (kept->size() > kModelsKept) kept->pop_front();
   return out;
 }

@@ -241,6 +241,34 @@ TEST_F(Hub, OfflineOnlyTheCacheIsRead) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
+TEST_F(Hub, OfflineDataWithoutFolderAndRunsAreReadFromTheCache) {
+  file("datasets/o/n", "train-0.parquet", "x");
+  for (const char* name : {"model.safetensors", "manifest.json"}) file("models/o/run", concat("checkpoints/step_0000100/", name), name);
+  file("models/o/run", "checkpoints/latest", "step_0000100\n");
+  const auto both = [] { return store()->expand("hf://datasets/o/n", ".parquet")[0] + " " + local_copy("hf://o/run"); };
+  const std::string before = both();
+  use_settings({.size_mb = 1});
+  use_settings(settings());
+  variables_.set("HF_HUB_OFFLINE", "1");
+  server_.requests();
+  EXPECT_EQ(both(), before);
+  EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(Hub, TheEndpointMayHaveAPath) {
+  const std::string at = "/api/hub";
+  variables_.set("HF_ENDPOINT", server_.url() + at);
+  for (const char* name : {"a", "b", "c"}) file("models/o/n", name, name);
+  server_.answer([=, this](ServerRequest request) -> Reply {
+    if (!request.path.starts_with(at)) return ServerReply{.status = 500};
+    request.path.erase(0, at.size());
+    Reply reply = answer(request);
+    if (std::string& link = reply->headers["Link"]; !link.empty()) link.replace(1, link.find("/api/") - 1, server_.url() + at);
+    return reply;
+  });
+  EXPECT_EQ(store()->list("hf://o/n/"), (Texts{"hf://o/n/a", "hf://o/n/b", "hf://o/n/c"}));
+}
+
 TEST_F(Hub, ModelsAreFetchedWithoutPickledWeights) {
   for (const char* name : {"config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
                            "model.safetensors.index.json", "pytorch_model.bin", "README.md", "tokenizer.json", "vocab.txt",

@@ -2,6 +2,9 @@
 
 #include "src/remote/local_copy.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <gtest/gtest.h>
 
 #include "tests/remote/remote_fixture.h"
@@ -105,6 +108,46 @@ TEST_F(LocalCopies, OfARunTheModelOfItsLatestOrBestCheckpointIsFetched) {
   EXPECT_EQ(error_of([] { local_copy("s3://b/nothing"); }),
             "s3://b/nothing/: holds neither weights nor checkpoints/latest: expected a model file, a published model, "
             "a checkpoint or a run");
+}
+
+TEST_F(LocalCopies, ARunMayNameItsNextCheckpointMeanwhile) {
+  for (const char* step : {"step_0000100", "step_0000200"}) folder(concat("run/checkpoints/", step, "/"), {"model.safetensors"});
+  object("run/checkpoints/latest", "step_0000100\n");
+  server_.answer([this](const ServerRequest& request) -> std::optional<ServerReply> {
+    if (request.path.ends_with("/latest")) object("run/checkpoints/latest", "step_0000200\n");
+    return std::nullopt;
+  });
+  EXPECT_EQ(names_in(local_copy("s3://b/run"), "run/checkpoints/step_0000200/"), Texts{"model.safetensors"});
+}
+
+TEST_F(LocalCopies, AModelThatIsAskedForManyTimesCountsOnce) {
+  for (const char* name : {"a", "c"}) folder(concat(name, "/"), {"model.safetensors"});
+  const std::string first = local_copy("s3://b/a") + "/model.safetensors";
+  for (int i = 0; i < 20; ++i) local_copy("s3://b/c");
+  const OpenFile file(::open(first.c_str(), O_RDONLY));
+  EXPECT_NE(::flock(file.descriptor(), LOCK_EX | LOCK_NB), 0) << "nobody may delete it";
+}
+
+TEST_F(LocalCopies, TheCacheMayBeARelativeFolder) {
+  const std::string address = object("m/model.safetensors", "weights");
+  const fs::path before = fs::current_path();
+  CacheSettings relative = settings();
+  relative.folder = config::OutputPath("cache");
+  Texts copies;
+  for (const char* folder : {"one", "two"}) {
+    if (copies.empty())
+      fs::create_directories(path(folder));
+    else
+      fs::copy(path("one"), path(folder), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    fs::current_path(path(folder));
+    use_settings(settings());
+    use_settings(relative);
+    copies.push_back(fs::canonical(local_copy(address)));
+  }
+  fs::current_path(before);
+  use_settings(settings());
+  EXPECT_TRUE(copies[0].starts_with(fs::canonical(path("one")).string())) << copies[0];
+  EXPECT_TRUE(copies[1].starts_with(fs::canonical(path("two")).string())) << copies[1];
 }
 
 TEST_F(LocalCopies, AChangedModelIsFetchedAgain) {

@@ -411,12 +411,59 @@ TEST_F(Remote, AnUploadThatFailsIsAborted) {
   EXPECT_EQ(server_.uploads(), 1U);
 }
 
+TEST_F(Remote, AnUploadIsCompleteEvenIfTheReplyThatSaysSoIsLost) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string bytes = noise((17 << 20) + 1), file = write("file", bytes);
+  const std::string last = md5(bytes.substr(16 << 20)), first = md5(bytes.substr(0, 16 << 20));
+  std::string raw;
+  for (const std::string& each : {first, last})
+    for (std::size_t i = 0; i < each.size(); i += 2) raw += static_cast<char>(std::stoi(each.substr(i, 2), nullptr, 16));
+  std::string tag = md5(raw) + "-2";
+  int completions = 0;
+  server_.answer([&](const ServerRequest& request) -> std::optional<ServerReply> {
+    if (request.method == "POST" && request.query.starts_with("uploadId") && ++completions % 2 == 1) {
+      server_.usual(request);
+      return ServerReply{.status = 503};
+    }
+    if (request.method != "HEAD") return std::nullopt;
+    ServerReply reply = server_.usual(request);
+    reply.headers["ETag"] = "\"" + tag + "\"";
+    return reply;
+  });
+  Client client(settings());
+  client.put("s3://b/a", file);
+  EXPECT_EQ(completions, 2) << "the store does not know the upload any more";
+  EXPECT_EQ(server_.objects().at("/b/a"), bytes);
+  tag[0] ^= 1;
+  EXPECT_EQ(error_of([&] { client.put("s3://b/a", file); }), "s3://b/a: there is no such object")
+      << "another process has stored another one";
+}
+
 TEST_F(Remote, WithATokenGoogleReceivesAFileInOneRequest) {
   variables_.set("GOOGLE_OAUTH_ACCESS_TOKEN", "token");
   const std::string bytes = noise(17 << 20);
   Client(settings()).put("gs://b/a", write("file", bytes));
   EXPECT_EQ(server_.request_texts(), Texts{"PUT /b/a"});
   EXPECT_EQ(server_.objects().at("/b/a"), bytes);
+}
+
+TEST_F(Remote, AListingThatIsCutIsNoListing) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  Client client(settings());
+  const auto error_with = [&](const std::string& body) {
+    server_.answer([=](const ServerRequest&) { return ServerReply{.body = body}; });
+    return error_of([&] { client.list("s3://b/f/"); });
+  };
+  EXPECT_EQ(error_with("<html>"), "s3://b/f/: expected a listing of a bucket, got <html>");
+  // Version 1 of the listings has NextMarker.
+  EXPECT_EQ(error_with("<ListBucketResult><IsTruncated>true</IsTruncated><NextMarker>f/a</NextMarker></ListBucketResult>"),
+            "s3://b/f/: the listing names no next page: the store must have ListObjectsV2, version 2 of S3's listings");
+}
+
+TEST_F(Remote, NamesOfFilesOnWebServersMayHaveSpaces) {
+  server_.put("/x/a b+ä.jpg", "bytes");
+  EXPECT_EQ(read(joined(server_.url() + "/x", "a b+ä.jpg")), "bytes");
+  EXPECT_EQ(read(server_.url() + "/x/a%20b+%C3%A4.jpg"), "bytes");
 }
 
 TEST_F(Remote, ListingsMayIncludeSubfolders) {

@@ -201,6 +201,99 @@ TEST_F(Mirrors, TheNewerOfTheLocalAndTheStoredCheckpointIsTaken) {
   }
 }
 
+TEST_F(Mirrors, WithDamagedStoredCheckpointsTheLocalOneIsTakenAndStored) {
+  make_run("a", {1, 2});
+  BestFile(path("a/checkpoints"), {.metric = "a.loss"}).write({1, 0.5});
+  RunMirror(config("a"), path("a")).update();
+  const auto damage = [&](const std::string& step) {
+    const std::string object = "/b/run/checkpoints/" + step + "/state.safetensors";
+    std::string bytes = server_.objects().at(object);
+    bytes.back() ^= 1;
+    server_.put(object, bytes);
+  };
+  damage("step_0000001");
+  RunMirror(config("b"), path("b")).begin("auto");
+  EXPECT_EQ(local("b"), Names{"step_0000002"}) << "without the best one";
+  EXPECT_FALSE(fs::exists(path("b/checkpoints/best")));
+  damage("step_0000002");
+  EXPECT_EQ(error_of([&] { RunMirror(config("c"), path("c")).begin("auto"); }),
+            "s3://b/run/checkpoints/step_0000001/state.safetensors: damaged: its checksum differs from the manifest's");
+  make_run("d", {1});
+  RunMirror mirror(config("d"), path("d"));
+  mirror.begin("auto");
+  EXPECT_EQ(local("d"), Names{"step_0000001"});
+  make_run("d", {2});
+  mirror.update();
+  EXPECT_EQ(stored(), (Names{"step_0000001", "step_0000002"}));
+  RunMirror(config("e"), path("e")).begin("auto");
+  EXPECT_EQ(local("e"), Names{"step_0000002"}) << "stored again, although its manifest is the same";
+}
+
+TEST_F(Mirrors, ARunThatGoesBackReplacesItsLaterCheckpoints) {
+  make_run("a", {1, 2, 4}, "first");
+  const Config of_a = config("a", {"checkpoint.keep_last=3"});
+  RunMirror mirror(of_a, path("a"));
+  mirror.begin("none");
+  mirror.update();
+  make_run("a", {3}, "second");
+  mirror.update();
+  EXPECT_EQ(server_.objects().at("/b/run/checkpoints/latest"), "step_0000003\n");
+  EXPECT_EQ(stored(), (Names{"step_0000001", "step_0000002", "step_0000003"})) << "step 4 is out of date";
+  make_run("a", {4}, "second");
+  mirror.update();
+  EXPECT_EQ(stored(), (Names{"step_0000002", "step_0000003", "step_0000004"}));
+  make_run("a", {3}, "third");
+  make_run("a", {4}, "third");
+  mirror.update();
+  RunMirror(config("b"), path("b")).begin("auto");
+  EXPECT_EQ(load_checkpoint(path("b/checkpoints/step_0000004")).config, "third");
+}
+
+TEST_F(Mirrors, TheNewestCheckpointStaysIfAKilledProcessHasNotNamedIt) {
+  const auto begun = [&](const std::string& name, const std::vector<std::string>& settings) {
+    make_run("a", {1, 2});
+    write("a/checkpoints/latest", "step_0000001\n");
+    const Config of_a = config("a", settings);
+    RunMirror mirror(of_a, path("a"));
+    mirror.begin("auto");
+    fs::remove(path("a/checkpoints/step_0000001/manifest.json"));
+    mirror.finish();
+    EXPECT_EQ(stored(), Names{"step_0000002"}) << name;
+    EXPECT_EQ(server_.objects().at("/b/run/checkpoints/latest"), "step_0000002\n");
+  };
+  begun("a store without checkpoints", {});
+  begun("a store with this checkpoint", {"checkpoint.keep_last=1"});
+}
+
+TEST_F(Mirrors, ACheckpointThatIsWrittenMeanwhileIsNotNamedBeforeItIsStored) {
+  make_run("a", {1});
+  std::atomic<bool> written = false;
+  refuse_ = [&](const ServerRequest& request) {
+    if (request.method == "PUT" && request.path.ends_with("step_0000001/manifest.json") && !written.exchange(true)) make_run("a", {2});
+    return false;
+  };
+  RunMirror mirror(config("a"), path("a"));
+  mirror.update();
+  EXPECT_EQ(stored(), Names{"step_0000001"});
+  EXPECT_EQ(server_.objects().at("/b/run/checkpoints/latest"), "step_0000001\n");
+  mirror.update();
+  EXPECT_EQ(server_.objects().at("/b/run/checkpoints/latest"), "step_0000002\n");
+}
+
+TEST_F(Mirrors, WhatAnEarlierTrainerStoresUntilItIsTakenOverIsNotLost) {
+  make_run("a", {1});
+  RunMirror(config("a"), path("a")).update();
+  make_run("a", {2});
+  refuse_ = [&](const ServerRequest& request) {
+    if (request.method == "PUT" && request.path == "/b/run/trainer.lock")
+      for (const auto& entry : fs::directory_iterator(path("a/checkpoints/step_0000002")))
+        server_.put(concat("/b/run/checkpoints/step_0000002/", entry.path().filename().string()), io::read_file(entry.path()));
+    return false;
+  };
+  RunMirror(config("b"), path("b")).begin("auto");
+  EXPECT_EQ(local("b"), Names{"step_0000002"});
+}
+
 TEST_F(Mirrors, StoredCheckpointsAreKeptAsLocalOnes) {
   make_run("a", {10, 15, 20, 25, 30, 35});
   const BestFile best(path("a/checkpoints"), {.metric = "a.loss"});
@@ -289,15 +382,18 @@ TEST_F(Mirrors, FilesOfOtherRunsAndLocksStayWhereTheyAre) {
   for (const char* name : {"trainer.lock", "log.txt.tmp.77", "features/x",
                            "first/checkpoints/step_0000009/manifest.json", "evaluation/step_1.json"})
     write(concat("a/", name), "x");
-  RunMirror(config("a", {"data.features={folder: " + path("a/features") + "}"}), path("a")).update();
+  const std::string features = fs::relative(path("a/features"));
+  RunMirror(config("a", {"data.features={folder: " + features + "/}"}), path("a")).update();
   Names names;
   for (const auto& [path, bytes] : server_.objects())
     if (path.find("checkpoints") == std::string::npos) names.insert(path);
   EXPECT_EQ(names, (Names{"/b/run/evaluation/step_1.json", "/b/run/metrics.jsonl", "/b/run/trainer.lock"}));
-  server_.put("/b/run/../outside", "x");
+  for (const char* name : {"../outside", "checkpoints/step_0000001/../../../outside"}) server_.put(concat("/b/run/", name), "x");
+  server_.put("/b/run/checkpoints/step_0000001/" + path("absolute"), "x");
   server_.put("/b/run/other/checkpoints/step_0000001/model.safetensors", "x");
   RunMirror(config("b"), path("b")).begin("auto");
   EXPECT_FALSE(fs::exists(path("outside")));
+  EXPECT_FALSE(fs::exists(path("absolute")));
   EXPECT_FALSE(fs::exists(path("b/other")));
   EXPECT_TRUE(fs::exists(path("b/evaluation/step_1.json")));
 }

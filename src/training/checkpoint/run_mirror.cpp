@@ -27,23 +27,46 @@ constexpr const char* kLock = "trainer.lock";
 constexpr const char* kManifestFile = "manifest.json";
 constexpr std::string_view kCheckpoints = "checkpoints/";
 
+/// Thrown if the files of a stored checkpoint are not those of its manifest.
+class DamagedCheckpoint : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Sorts the names of checkpoints, oldest first, and removes duplicates.
+std::vector<std::string> in_order(const std::vector<std::string>& steps) {
+  std::set<std::pair<std::size_t, std::string>> sorted;  // by length, because a name may have more digits
+  for (const std::string& step : steps) sorted.emplace(step.size(), step);
+  std::vector<std::string> out;
+  for (const auto& [size, step] : sorted) out.push_back(step);
+  return out;
+}
+
 // Returns the names of the checkpoints in the store, oldest first: of the whole ones, or of those without a manifest.
 std::vector<std::string> steps_in(const std::map<std::string, remote::ObjectState>& objects, bool whole) {
-  std::set<std::pair<std::size_t, std::string>> found;  // by length, because a name may have more digits
+  std::vector<std::string> found;
   for (const auto& [name, state] : objects) {
     const std::size_t slash = name.find('/', kCheckpoints.size());
     if (!name.starts_with(kCheckpoints) || slash == std::string::npos) continue;
     const std::string step = name.substr(kCheckpoints.size(), slash - kCheckpoints.size());
     if (is_step_folder(step) && objects.contains(concat(kCheckpoints, step, "/", kManifestFile)) == whole)
-      found.emplace(step.size(), step);
+      found.push_back(step);
   }
-  std::vector<std::string> out;
-  for (const auto& [size, step] : found) out.push_back(step);
-  return out;
+  return in_order(found);
 }
 
-std::int64_t newest_step(const std::vector<std::string>& checkpoints) {
-  return checkpoints.empty() ? -1 : step_of(checkpoints.back());
+// Returns the content of `latest` or `best` in a folder of checkpoints; empty if there is no such file.
+std::string pointer_in(const fs::path& folder, const char* pointer) {
+  return fs::exists(folder / pointer) ? io::read_file(folder / pointer) : "";
+}
+
+// Returns the name of the checkpoint that the content of `latest` or `best` begins with.
+std::string named_in(const std::string& pointer) {
+  return pointer.substr(0, pointer.find_first_of(" \n"));
 }
 
 // Returns whether a file belongs to the run, apart from its checkpoints: not locks, files that are being written, and other runs.
@@ -80,8 +103,9 @@ RunMirror::RunMirror(const Config& config, const std::string& folder)
       address_(*config.run.mirror + "/"),
       client_(config.data.cache),
       owner_(unique_name()) {
-  if (config.data.features) left_out_.emplace_back(config.data.features->folder.name);
-  if (config.data.teachers) left_out_.emplace_back(config.data.teachers->folder.name);
+  const auto leave_out = [&](const std::string& name) { left_out_.push_back((fs::absolute(name) / "").lexically_normal().parent_path()); };
+  if (config.data.features) leave_out(config.data.features->folder.name);
+  if (config.data.teachers) leave_out(config.data.teachers->folder.name);
 }
 
 RunMirror::Objects RunMirror::list() {
@@ -131,9 +155,20 @@ void RunMirror::fetch_checkpoint(const std::string& step, const Objects& objects
   const fs::path all = folder_ / kCheckpoints, aside = all / (".writing_" + step), target = all / step;
   log::info("fetching ", address_, prefix);
   fs::remove_all(aside);
-  for (const auto& [name, state] : objects)
-    if (name.starts_with(prefix)) fetch(name, state, aside / name.substr(prefix.size()));
-  check_manifest(aside.string());
+  for (const auto& [name, state] : objects) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string file = name.substr(prefix.size());
+    // A checkpoint has no subfolders; a name such as ../x leads out of its folder.
+    if (!file.empty() && file != "." && file != ".." && file.find('/') == std::string::npos) fetch(name, state, aside / file);
+  }
+  try {
+    check_manifest(aside.string());
+  } catch (const UserError& error) {
+    std::string text = error.what();
+    if (const std::string local = aside.string() + "/"; text.starts_with(local)) text.replace(0, local.size(), address_ + prefix);
+    fs::remove_all(aside);
+    throw DamagedCheckpoint(text);
+  }
   fs::remove_all(target);
   fs::rename(aside, target);
 }
@@ -147,44 +182,60 @@ void RunMirror::fetch_files(const Objects& objects) {
 }
 
 void RunMirror::begin(const std::string& resume) {
-  const CheckpointFolder local(folder_ / kCheckpoints, 1);
-  const Objects objects = list();
-  std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
   try {
     if (resume != "auto") {
+      const Objects objects = list();
+      const std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
       if (!steps.empty() && (resume == "none" || !is_here(steps.back(), objects)))
         user_error(address_, ": already holds checkpoints up to step ", step_of(steps.back()),
                    ": continue with --resume auto, or choose another ", "run.mirror (or run.folder)");
-      steps.clear();
     }
-    const std::int64_t own = steps.empty() ? -1 : newest_intact(local.list());
-    for (; !steps.empty() && step_of(steps.back()) >= own; steps.pop_back()) {
+    // From now on, an earlier trainer that still runs stores and deletes nothing, so the checkpoints that are listed next stay.
+    client_.put_text(address_ + kLock, owner_ + "\n");
+    try {
+      client_.abort_uploads(address_);
+    } catch (const UserError& error) {
+      log::warning(error.what(), "; if uploads were cut, their parts may stay in the store");
+    }
+    if (resume != "auto") return;
+    const Objects objects = list();
+    std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
+    const std::int64_t own = newest_intact(CheckpointFolder(folder_ / kCheckpoints, 1).list());
+    for (bool begun = false; !steps.empty() && step_of(steps.back()) >= own; steps.pop_back()) {
       if (step_of(steps.back()) == own && is_here(steps.back(), objects)) break;
       try {
-        fetch_files(objects);
-        const auto best = objects.find(concat(kCheckpoints, "best"));
-        if (best != objects.end()) {
-          const std::string text = text_of(best->first, best->second), step = text.substr(0, text.find_first_of(" \n"));
-          if (step != steps.back() && std::ranges::find(steps, step) != steps.end() && !is_here(step, objects))
-            fetch_checkpoint(step, objects);
-          io::write_file(folder_ / best->first, text);
+        if (!std::exchange(begun, true)) {
+          fetch_files(objects);
+          fetch_best(steps, objects);
         }
         fetch_checkpoint(steps.back(), objects);
         io::write_file(folder_ / kCheckpoints / "latest", steps.back() + "\n");
-        break;
-      } catch (const UserError& error) {
-        if (steps.size() == 1) throw;
+        return;
+      } catch (const DamagedCheckpoint& error) {
+        if (steps.size() == 1 && own < 0) throw;
+        stored_[concat(kCheckpoints, steps.back(), "/", kManifestFile)] = {};  // update() stores a checkpoint of this step again
         log::warning(error.what(), "; trying the previous checkpoint");
       }
     }
+    // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
+    if (own >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(own))
+      io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(own) + "\n");
   } catch (const fs::filesystem_error& error) {
     user_error(folder_.string(), ": cannot fetch the run from ", address_, ": ", error.code().message());
   }
-  client_.put_text(address_ + kLock, owner_ + "\n");
+}
+
+// Fetches the best of the checkpoints `steps`, unless it is the newest one, and the file that names it.
+void RunMirror::fetch_best(const std::vector<std::string>& steps, const Objects& objects) {
+  const auto best = objects.find(concat(kCheckpoints, "best"));
+  if (best == objects.end()) return;
+  const std::string text = text_of(best->first, best->second), step = named_in(text);
+  if (!contains(steps, step)) return;
   try {
-    client_.abort_uploads(address_);
-  } catch (const UserError& error) {
-    log::warning(error.what(), "; if uploads were cut, their parts may stay in the store");
+    if (step != steps.back() && !is_here(step, objects)) fetch_checkpoint(step, objects);
+    io::write_file(folder_ / best->first, text);
+  } catch (const DamagedCheckpoint& error) {
+    log::warning(error.what(), "; the run continues without its best checkpoint");
   }
 }
 
@@ -205,7 +256,23 @@ void RunMirror::store_checkpoint(const fs::path& checkpoint) {
     if (const std::string name = entry.path().filename(); name != kManifestFile)
       client_.put(address_ + prefix + name, entry.path());
   check_owner(list());  // a trainer that has taken over removes checkpoints without manifest
+  const auto now = facts_of(prefix + kManifestFile);
   client_.put(address_ + prefix + kManifestFile, checkpoint / kManifestFile);
+  stored_[prefix + kManifestFile] = now;
+}
+
+RunMirror::Facts RunMirror::facts_of(const std::string& name) const {
+  return {fs::file_size(folder_ / name), fs::last_write_time(folder_ / name)};
+}
+
+// Returns whether the store has this checkpoint as it is in the local folder. The manifests are compared once.
+bool RunMirror::is_stored(const std::string& step, const Objects& objects) {
+  const std::string name = concat(kCheckpoints, step, "/", kManifestFile);
+  if (!objects.contains(name)) return false;
+  const Facts now = facts_of(name);
+  if (!stored_.contains(name) && is_here(step, objects)) stored_[name] = now;
+  const auto known = stored_.find(name);
+  return known != stored_.end() && known->second == now;
 }
 
 void RunMirror::remove_checkpoint(const std::string& step, const Objects& objects) {
@@ -213,6 +280,15 @@ void RunMirror::remove_checkpoint(const std::string& step, const Objects& object
   client_.remove(address_ + manifest);
   for (const auto& [name, state] : objects)
     if (name.starts_with(prefix) && name != manifest) client_.remove(address_ + name);
+}
+
+// Removes a checkpoint that is stored again under the same name, and before that the files that name it.
+void RunMirror::clear_checkpoint(const std::string& step, const Objects& objects) {
+  for (const char* pointer : {"latest", "best"}) {
+    const auto found = objects.find(concat(kCheckpoints, pointer));
+    if (found != objects.end() && named_in(text_of(found->first, found->second)) == step) client_.remove(address_ + found->first);
+  }
+  remove_checkpoint(step, objects);
 }
 
 void RunMirror::check_owner() const {
@@ -238,28 +314,44 @@ void RunMirror::update() {
   const Objects objects = list();
   check_owner(objects);
   for (const std::string& cut : steps_in(objects, /*whole=*/false)) remove_checkpoint(cut, objects);
-  std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
-  const std::int64_t newest = newest_step(steps);
   try {
-    const CheckpointFolder local(folder_ / kCheckpoints, 1);
-    for (const std::string& checkpoint : local.list()) {
-      if (step_of(checkpoint) <= newest) continue;
+    // The next checkpoint may be written meanwhile. The files are read before the list, so the list has the checkpoints that they name.
+    const std::string latest = pointer_in(folder_ / kCheckpoints, "latest"), best = pointer_in(folder_ / kCheckpoints, "best");
+    const std::vector<std::string> local = CheckpointFolder(folder_ / kCheckpoints, 1).list();
+    std::vector<std::string> whole = steps_in(objects, /*whole=*/true), all = whole;
+    for (const std::string& checkpoint : local) all.push_back(fs::path(checkpoint).filename());
+    all = in_order(all);
+    // Checkpoints of later steps are damaged or out of date, because the run was resumed from an earlier step, or belong to the next call.
+    const std::string newest = is_step_folder(named_in(latest)) ? named_in(latest) : all.empty() ? "" : all.back();
+    const std::int64_t step = newest.empty() ? -1 : step_of(newest);
+    const auto known_best = objects.find(concat(kCheckpoints, "best"));
+    const bool only_stored = best.empty() && known_best != objects.end();
+    const std::string kept = named_in(only_stored ? text_of(known_best->first, known_best->second) : best);
+    std::vector<std::string> old = passing_checkpoints(all, keep_.keep_every, kept, step);
+    old.resize(old.size() - std::min(old.size(), static_cast<std::size_t>(keep_.keep_last)));
+    for (const std::string& checkpoint : local) {
+      const std::string name = fs::path(checkpoint).filename();
+      if (step_of(name) > step || contains(old, name) || !fs::exists(fs::path(checkpoint) / kManifestFile)) continue;
+      if (is_stored(name, objects)) continue;
+      if (contains(whole, name)) clear_checkpoint(name, objects);
       store_checkpoint(checkpoint);
-      steps.push_back(fs::path(checkpoint).filename());
+      whole.push_back(name);
     }
-    for (const char* pointer : {"latest", "best"}) store_file(concat(kCheckpoints, pointer));
+    for (const auto& [pointer, text] : {std::pair("latest", latest), std::pair("best", best)})
+      if (contains(whole, named_in(text))) client_.put_text(concat(address_, kCheckpoints, pointer), text);
     for (auto entry = fs::recursive_directory_iterator(folder_); entry != fs::recursive_directory_iterator(); ++entry) {
       const std::string name = entry->path().lexically_relative(folder_);
-      if (std::ranges::find(left_out_, entry->path().lexically_normal()) != left_out_.end())
+      // Folders of checkpoints change while they are listed.
+      const fs::path& path = entry->path();
+      if (std::ranges::find(left_out_, path.lexically_normal()) != left_out_.end() || path.filename() / "" == kCheckpoints)
         entry.disable_recursion_pending();
       if (entry->is_regular_file() && is_run_file(name)) store_file(name);
     }
-    const std::string best = fs::path(best_checkpoint_in(folder_ / kCheckpoints)).filename();
-    steps = passing_checkpoints(steps, keep_.keep_every, best, newest_step(steps));
-    steps.resize(steps.size() - std::min(steps.size(), static_cast<std::size_t>(keep_.keep_last)));
-    if (steps.empty()) return;
+    std::erase_if(old, [&](const std::string& each) { return !contains(whole, each); });
+    if (old.empty()) return;
     const Objects now = list();
-    for (const std::string& old : steps) remove_checkpoint(old, now);
+    check_owner(now);
+    for (const std::string& each : old) remove_checkpoint(each, now);
   } catch (const fs::filesystem_error& error) {
     user_error(folder_.string(), ": cannot be stored in ", address_, ": ", error.code().message());
   }

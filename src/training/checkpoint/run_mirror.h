@@ -24,16 +24,16 @@ class RunMirror {
   /// `folder` is the run's local folder.
   RunMirror(const Config& config, const std::string& folder);
 
-  /// Begins a session, in which this process alone stores this run. Cleans up what killed processes have left in the store.
+  /// Begins a session, in which this process alone stores this run. Ends the uploads that killed processes have begun.
   ///
-  /// If `resume` is auto, and the store's newest whole checkpoint is of a later step than the local folder's newest intact one, or another
-  /// one of the same step, fetches it, the best checkpoint, and all files of the run but its other checkpoints. These replace the local
-  /// files. Otherwise, refuses a store with checkpoints that the local folder lacks. Throws UserError.
+  /// If `resume` is auto, and the store's newest undamaged checkpoint is of a later step than the local folder's newest intact one, or
+  /// another one of the same step, fetches it, the best checkpoint, and all files of the run but its other checkpoints. These replace the
+  /// local files. With another `resume`, first refuses a store with checkpoints that the local folder lacks. Throws UserError.
   void begin(const std::string& resume);
 
-  /// Stores the checkpoints of the local folder that are newer than the store's newest one, then all other files of the run that have
-  /// changed since the last call, and then deletes those checkpoints that CheckpointFolder would delete. Throws UserError; the next call
-  /// then continues.
+  /// Stores the checkpoints of the local folder, up to the one that `latest` names, that the store lacks or has with another manifest. Then
+  /// stores all other files of the run that have changed since the last call, and deletes those checkpoints that CheckpointFolder would
+  /// delete. Throws UserError; the next call then continues.
   void update();
   /// Does the same at the end of the run. Throws UserError that says how to store the rest.
   void finish();
@@ -43,6 +43,7 @@ class RunMirror {
 
  private:
   using Objects = std::map<std::string, remote::ObjectState>;  // by name in the folder
+  using Facts = std::pair<std::uintmax_t, std::filesystem::file_time_type>;  // a local file's size and time
 
   Objects list();
   std::string text_of(const std::string& name, const remote::ObjectState& state);
@@ -50,9 +51,13 @@ class RunMirror {
   void fetch(const std::string& name, const remote::ObjectState& state, const std::filesystem::path& to);
   void fetch_checkpoint(const std::string& step, const Objects& objects);
   void fetch_files(const Objects& objects);
+  void fetch_best(const std::vector<std::string>& steps, const Objects& objects);
   bool is_here(const std::string& step, const Objects& objects);
+  Facts facts_of(const std::string& name) const;
+  bool is_stored(const std::string& step, const Objects& objects);
   void store_checkpoint(const std::filesystem::path& checkpoint);
   void store_file(const std::string& name);
+  void clear_checkpoint(const std::string& step, const Objects& objects);
   void remove_checkpoint(const std::string& step, const Objects& objects);
 
   const CheckpointSettings keep_;
@@ -62,10 +67,9 @@ class RunMirror {
   const std::string owner_;  // this process, as its lock names it
   mutable std::mutex mutex_;
   std::string other_;  // guarded by the mutex: the process that has taken over; empty: none
-  std::vector<std::filesystem::path>
-      left_out_;  // folders of stored features, which trainer --write-features makes again
-  std::map<std::string, std::pair<std::uintmax_t, std::filesystem::file_time_type>>
-      stored_;  // size and time of the files stored so far
+  std::vector<std::filesystem::path> left_out_;  // folders of stored features, which trainer --write-features makes again
+  // The files stored so far, and the manifests found in the store. No facts: the store's checkpoint is damaged.
+  std::map<std::string, Facts> stored_;
 };
 
 /// Throws UserError if the ranks of a run are on several machines and its local folder is in the cache (run.folder: s3://...), which the
