@@ -32,6 +32,15 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = (".safetensors", ".tar", ".parquet", ".bin")
 PAGE = 3  # entries of one page of a list
 TOKEN = "hf_test"
+CARD = """---
+configs:
+- {config_name: captions, data_files: [{split: train, path: data/train-*}], default: true}
+- {config_name: labeled, data_files: [{split: test, path: labeled/test-*}]}
+dataset_info:
+- config_name: labeled
+  features: [{name: image, dtype: image}, {name: label, dtype: {class_label: {names: {"0": even, "1": odd}}}}]
+---
+"""
 
 
 def git_id(data):
@@ -160,6 +169,10 @@ def write_data(folder, images):
         table = pyarrow.Table.from_pylist([{"__key__": key, "image": {"bytes": image, "path": key + ".jpg"}, "caption": caption}
                                            for key, image, caption in rows[part::2]])
         pyarrow.parquet.write_table(table, folder / "data" / f"train-{part:05}-of-00002.parquet", row_group_size=2)
+    (folder / "labeled").mkdir()
+    table = pyarrow.Table.from_pylist([{"image": {"bytes": image, "path": None}, "label": i % 2} for i, (_, image, _) in enumerate(rows)])
+    pyarrow.parquet.write_table(table, folder / "labeled" / "test-00000-of-00001.parquet")
+    (folder / "README.md").write_text(CARD)
     return True
 
 
@@ -201,13 +214,13 @@ class Check:
         offline = self.convert("hf://test/model", "offline.safetensors", token="", HF_HUB_OFFLINE="1")
         self.report(offline == local and len(self.hub.requests) == before, "model: offline, from the cache")
 
-    def samples(self, name, source, path):
+    def samples(self, name, source, path, *settings):
         out = self.folder / name
-        result = self.run("tessera-data", "pack", "--source", source, "--set", f"path={path}", "--out", out)
+        result = self.run("tessera-data", "pack", "--source", source, "--set", f"path={path}", *settings, "--out", out)
         if result.returncode != 0:
             self.report(False, f"tessera-data pack {path}: {result.stderr.strip()[-300:]}")
             return name
-        return [path.read_bytes() for path in sorted(out.glob("*.tar"))]
+        return [path.read_bytes() for path in sorted([*out.glob("*.tar"), *out.glob("classes.txt")])]
 
     def check_data(self):
         cases = [("webdataset", self.data / "shards", "hf://datasets/test/data/shards/"),
@@ -217,6 +230,12 @@ class Check:
                       ("parquet", self.data / "data", "hf://datasets/test/data/data/train-*.parquet")]
         for i, (source, here, there) in enumerate(cases):
             self.report(self.samples(f"local{i}", source, here) == self.samples(f"hub{i}", source, there), f"data: {there}")
+        if not self.has_tables:
+            return
+        words = ("--set", "configuration=labeled")
+        here, there = (self.samples(f"labeled-{place}", "parquet", path, *words)
+                       for place, path in (("local", self.data), ("hub", "hf://datasets/test/data")))
+        self.report(here == there and b"even\nodd\n" in here, "data: a configuration and its class names in README.md")
 
     def check_errors(self):
         self.hub.gated = True

@@ -46,6 +46,7 @@ except ImportError as error:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUITE = yaml.safe_load((ROOT / "configs/suites/datacomp.yaml").read_text())["sets"]
 TOLERANCE = 1e-6
+IMAGE_SIDE = 32  # the model's size, so that no resampling is compared
 ARCHITECTURE = {
     "embed_dim": 32,
     "vision_cfg": {"image_size": 32, "patch_size": 8, "width": 64, "layers": 2, "head_width": 32},
@@ -58,8 +59,8 @@ Sample = collections.namedtuple("Sample", "image label numbers texts")
 
 
 def random_image(random: np.random.Generator) -> Image.Image:
-    """Returns an image of the model's size, so that no resampling is compared: blocks of random colors."""
-    return Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1))
+    """Returns an image of blocks of random colors."""
+    return Image.fromarray(random.integers(0, 256, (4, 4, 3), dtype=np.uint8).repeat(IMAGE_SIDE // 4, 0).repeat(IMAGE_SIDE // 4, 1))
 
 
 def encoded(image: Image.Image, kind: str) -> bytes:
@@ -154,7 +155,7 @@ def write_set(entry: dict, root: pathlib.Path, random: np.random.Generator, coun
         label = int(random.integers(len(classes)))
         if label in (1, 2) and key.startswith("imagenet"):
             label = 0  # torch.topk decides arbitrarily between classes of the same name
-        numbers = None if fields is None else [label if field == "y" else int(random.choice([0, 1, 3])) for field in fields]
+        numbers = None if fields is None else [label if field == "y" else int(random.choice([0, 1, 5])) for field in fields]
         samples.append(Sample(random_image(random), label, numbers, None))
     write_shards(folder / "test", samples, 11 if key == "sun397" else 2)
     return samples
@@ -217,6 +218,7 @@ class Reference:
                "mean_per_class_recall": np.mean([(guesses[labels == c] == c).mean() for c in present]),
                "F1-macro_all": np.mean([2 * ((guesses == c) & (labels == c)).sum() / ((guesses == c).sum() + (labels == c).sum())
                                         for c in present])}
+        out |= {"acc_avg": out["acc1"], "acc_top5_avg": out["acc5"], "recall-macro_all": out["mean_per_class_recall"]}
         for column, field in enumerate(entry.get("npy_fields", [])):
             groups = np.array([sample.numbers[column] for sample in samples])
             top1 = {g: (guesses == labels)[groups == g].mean() for g in np.unique(groups)}
@@ -225,7 +227,10 @@ class Reference:
             out[f"acc_worst_{field}"] = min(top1.values())
             if len(classes) >= 5:
                 out[f"acc_top5_worst_{field}"] = min((order[:, :5] == labels[:, None]).any(1)[groups == g].mean() for g in top1)
-        out["acc_wg"] = out.get("acc_worst_region")
+            if field == "region":
+                out["acc_worst_region_no_other"] = min((value for g, value in top1.items() if g != 5), default=None)
+        if len(fields := entry.get("task", {}).get("groups", [])) == 1:
+            out["acc_wg"] = out[f"acc_worst_{fields[0]}"]
         out["acc_top5_wg"] = out.get("acc_top5_worst_income_ds")
         return out
 

@@ -9,6 +9,7 @@
 
 #include "src/base/dump_utf8.h"
 #include "src/data/data_fingerprint.h"
+#include "src/data/formats/published_tables.h"
 #include "src/evaluation/source_order.h"
 #include "src/evaluation/tasks/pass.h"
 #include <tessera/base/text.h>
@@ -69,20 +70,7 @@ std::string shards_in(const fs::path& split) {
   return count == 0 ? "" : (split / concat("{0..", count - 1, "}.tar")).string();
 }
 
-/// Returns the Parquet files of a split: SPLIT*.parquet in the folder or in its folder `data`, or all files of its folder SPLIT or
-/// default/SPLIT; a pattern. Empty if there are none.
-std::string tables_in(const fs::path& folder, const std::string& split) {
-  std::error_code ignored;
-  const fs::path data = folder / "data", whole = folder / split, converted = folder / "default" / split;
-  for (const auto& [place, start] : {std::pair(data, split), {folder, split}, {whole, ""}, {converted, ""}})
-    for (const auto& entry : fs::directory_iterator(place, ignored))
-      if (entry.path().extension() == ".parquet" && entry.path().filename().string().starts_with(start))
-        return (place / (start + "*.parquet")).string();
-  return "";
-}
-
 config::ModuleSettings source_of(const DataSetSettings& set, const fs::path& folder, const std::string& split = "test") {
-  std::error_code ignored;
   if (const std::string shards = shards_in(folder / split); !shards.empty() && set.task.name != "winogavil") {
     config::ModuleSettings out{"webdataset"};
     out.settings.set("path", text_node(shards));
@@ -90,10 +78,10 @@ config::ModuleSettings source_of(const DataSetSettings& set, const fs::path& fol
     if (!set.npy_fields.empty()) out.settings.set("npy_fields", list_node(set.npy_fields));
     return out;
   }
-  const std::string tables = tables_in(folder, split);
+  const Names tables = published_tables(folder.string(), {.configuration = "", .split = split}).files;
   if (tables.empty()) user_error(folder.string(), ": has neither shards (", split, "/0.tar, ...) nor Parquet files of the split ", split);
   config::ModuleSettings out{set.task.name == "winogavil" ? "winogavil" : "parquet"};
-  out.settings.set("path", text_node(tables));
+  out.settings.set("path", list_node(tables));
   return out;
 }
 
@@ -123,9 +111,12 @@ std::string published_name(std::string name) {
   for (const auto& [ours, theirs] : begins) {
     if (!name.starts_with(ours)) continue;
     name.replace(0, ours.size(), theirs);
-    if (name.ends_with("_worst")) {  // acc_region_worst -> acc_worst_region
-      name.resize(name.size() - std::string("_worst").size());
+    for (const std::string rest : {"_no_other", ""}) {  // acc_region_worst -> acc_worst_region
+      if (!name.ends_with("_worst" + rest)) continue;
+      name.resize(name.size() - std::string("_worst").size() - rest.size());
       name.insert(theirs.size(), "worst_");
+      name += rest;
+      break;
     }
     break;
   }
@@ -152,7 +143,18 @@ nlohmann::json published_line(const DataSetSettings& set, const TaskResult& resu
   nlohmann::json metrics = nlohmann::json::object();
   for (const auto& [name, value] : result.metrics) metrics[published_name(name)] = value;
   if (set.task.name == "zero_shot" && !metrics.contains("acc5")) metrics["acc5"] = nullptr;
-  if (metrics.contains("acc1") && set.task.settings.find("groups") != nullptr) metrics["acc_avg"] = metrics["acc1"];
+  // WILDS has names of its own for these numbers. Its worst group is that of the only field of groups.
+  const auto repeat = [&](const std::string& name, const std::string& as) {
+    if (metrics.contains(name)) metrics[as] = metrics[name];
+  };
+  const config::Node* groups = set.task.settings.find("groups");
+  if (groups != nullptr || metrics.contains("F1-macro_all")) repeat("acc1", "acc_avg");
+  if (metrics.contains("F1-macro_all")) repeat("mean_per_class_recall", "recall-macro_all");
+  if (groups != nullptr && groups->is_sequence() && groups->items().size() == 1) {
+    const std::string field = groups->items()[0].text();
+    repeat("acc_worst_" + field, "acc_wg");
+    if (set.metric.starts_with("acc_top5")) repeat("acc5", "acc_top5_avg");
+  }
   if (score) metrics[set.metric] = *score;
   metrics["main_metric"] = number_or_null(score);
   return {{"key", set.key}, {"dataset", set.name}, {"metrics", metrics}};

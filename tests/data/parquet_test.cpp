@@ -142,6 +142,90 @@ TEST_F(Parquet, CandidatesOfWinogavilAreSamples) {
   EXPECT_TRUE(error.starts_with(table_path("plain-0.parquet") + ": has no column cue; its columns are ")) << error;
 }
 
+/// A data set as the Hub publishes it. plain-0.parquet has rows 0 to 23, plain-1.parquet rows 24 to 39, and neither names its classes.
+class PublishedFolder : public Parquet {
+ protected:
+  void put(const std::string& name, int part = 0) const { write(name, io::read_file(table_path(concat("plain-", part, ".parquet")))); }
+  std::shared_ptr<IndexedSource> open(const std::string& configuration = "", const std::string& split = "",
+                                      const std::string& folder = "") {
+    ParquetSettings settings = PathList{{path(folder)}};
+    settings.configuration = configuration;
+    settings.split = split;
+    return make_parquet(settings);
+  }
+  std::string error(const std::string& configuration = "", const std::string& split = "") {
+    return error_of([&] { open(configuration, split); });
+  }
+  const std::string head_ =
+      "---\r\nlicense: mit\nconfigs:\n- config_name: photos\n  data_files:\n  - split: train\n    path: photos/train-*\n"
+      "  - split: dev\n    path: [photos/dev-*, more/**]\n- config_name: sketches\n  data_files: sketches/*.parquet\n";
+};
+
+TEST_F(PublishedFolder, TheHeaderListsConfigurationsSplitsAndClasses) {
+  for (const char* name : {"photos/train-0.parquet", "photos/train-1.parquet", "more/a/b.parquet"}) put(name, 1);
+  for (const char* name : {"photos/dev-0.parquet", "sketches/0.parquet"}) put(name);
+  write("photos/train-notes.txt", "");
+  write("README.md", head_ +
+                         "dataset_info:\n- config_name: photos\n  features:\n  - name: label\n    dtype:\n      class_label:\n"
+                         "        names:\n          '1': no\n          '0': Café\n          '2': 7\n"
+                         "- config_name: sketches\n  features: [{name: label, dtype: {class_label: {names: [a, b, c, d]}}}]\n"
+                         "---\n# Text\n---\n");
+  const auto train = open("photos");
+  EXPECT_EQ(train->size(), 32) << "train is the usual split";
+  EXPECT_EQ(train->name_of(31), "row 15 of " + path("photos/train-1.parquet"));
+  EXPECT_EQ(train->class_names(), (Captions{"Café", "no", "7"}));
+  EXPECT_EQ(open("photos", "dev")->size(), 24 + 16);
+  const auto sketches = open("sketches");
+  EXPECT_EQ(sketches->size(), 24) << "files without a split are train";
+  EXPECT_EQ(sketches->class_names(), (Captions{"a", "b", "c", "d"}));
+  EXPECT_EQ(make_parquet(PathList{{path("sketches/0.parquet")}})->class_names(), Captions()) << "the configuration is not known";
+  EXPECT_EQ(error(), path("") + ": holds the configurations photos and sketches: choose one of them with the source's setting, as in "
+                                "configuration: photos");
+  EXPECT_EQ(error("paintings"), path("") + ": has no configuration paintings; its configurations are photos and sketches");
+  EXPECT_EQ(error("photos", "test"),
+            path("") + ": the configuration photos has no split test; its splits are train and dev (setting `split`)");
+  std::filesystem::remove_all(path("sketches"));
+  EXPECT_EQ(error("sketches"), path("README.md") + ": configuration sketches: no Parquet file matches sketches/*.parquet, the files of the "
+                                                    "split train");
+  ParquetSettings file = PathList{{path("photos/dev-0.parquet")}};
+  file.split = "train";
+  EXPECT_EQ(error_of([&] { make_parquet(file); }), path("photos/dev-0.parquet") + ": `configuration` and `split` choose files of a folder: "
+                                                                                  "name the folder, or leave these settings out");
+}
+
+TEST_F(PublishedFolder, TheDefaultConfigurationIsMarkedOrNamed) {
+  put("photos/train-0.parquet", 1);
+  put("sketches/0.parquet");
+  write("README.md", head_ + "  default: true\n---\n");
+  EXPECT_EQ(open()->size(), 24);
+  write("README.md", head_ + "- {config_name: default, data_dir: photos}\n---\n");
+  EXPECT_EQ(open()->size(), 16);
+  EXPECT_EQ(open("", "train")->size(), 16);
+  write("README.md", "---\nconfigs: [{config_name: only, data_files: [{split: test, path: sketches/0.parquet}]}]\n---\n");
+  EXPECT_EQ(open()->size(), 24) << "the only split of the only configuration";
+}
+
+TEST_F(PublishedFolder, WithoutAHeaderFoldersAndFilesHaveTheUsualNames) {
+  write("README.md", "---\na: [\n---\n");
+  for (const char* name : {"a/train-0.parquet", "b/data/train-0.parquet", "c/test/0000.parquet", ".cache/d/train-0.parquet"}) put(name);
+  for (const char* name : {"a/train_more-0.parquet", "a/test.parquet", "c/train/0000.parquet", "c/train/0001.parquet"}) put(name, 1);
+  EXPECT_EQ(open("a")->size(), 24);
+  EXPECT_EQ(open("a", "test")->size(), 16);
+  EXPECT_EQ(open("b")->size(), 24);
+  EXPECT_EQ(open("c")->size(), 32);
+  EXPECT_EQ(open("c", "test")->size(), 24);
+  EXPECT_EQ(open("", "", "b")->size(), 24) << "a folder without files of its own";
+  EXPECT_EQ(open("", "", "a")->size(), 24 + 16 + 16) << "all files of a folder";
+  EXPECT_EQ(error(),
+            path("") + ": holds the configurations a, b and c: choose one of them with the source's setting, as in configuration: a");
+  EXPECT_EQ(error("d"), path("") + ": has no Parquet files of the configuration d; its folders are a, b and c");
+  EXPECT_EQ(error("a", "dev"), path("") + ": has no Parquet files of the configuration a and the split dev; its folders are a, b and c");
+  for (const char* name : {"a", "b"}) std::filesystem::remove_all(path(name));
+  EXPECT_EQ(open("", "test")->size(), 24) << "the only configuration";
+  std::filesystem::remove_all(path("c"));
+  EXPECT_EQ(error("", "test"), path("") + ": holds no .parquet files of the split test");
+}
+
 TEST_F(Parquet, FileNamesAreResolvedNextToTheTable) {
   const auto source = make_parquet(rows_in("names.parquet"));
   EXPECT_EQ(source->get(1).encoded, io::read_file(table_path("pictures/1.png")));

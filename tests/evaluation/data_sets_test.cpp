@@ -69,7 +69,7 @@ constexpr const char* kSuite =
     "sets:\n"
     "  - {name: Colors, key: vtab/colors, metric: acc1, group: VTAB, classes: 3, samples: 12}\n"
     "  - {name: Regions, key: wilds/regions, metric: acc_worst_region, measured: [top1_region_worst], classes: 3, samples: 13,"
-    " npy_fields: [region, y], task: {name: zero_shot, groups: [region], macro_f1: true}}\n"
+    " npy_fields: [region, y], task: {name: zero_shot, groups: [region], macro_f1: true, other_groups: ['region:3'], label_field: y}}\n"
     "  - {name: Photos, key: retrieval/photos, metric: mean_recall@1, measured: [image_to_text_recall@1, text_to_image_recall@1],"
     " samples: 6, task: {name: retrieval}}\n"
     "  - {name: Absent, key: absent, metric: acc1, group: VTAB, classes: 3, samples: 12}\n";
@@ -183,7 +183,13 @@ TEST_F(DataSets, AreMeasuredWithTheirFoldersTextsAndTheirOwnMetric) {
   for (const char* metric : {"acc_region:0", "acc_region:3", "count_region:3", "acc_worst_region", "F1-macro_all",
                              "mean_per_class_recall", "acc1"})
     EXPECT_TRUE(line(1).at("metrics").contains(metric)) << metric;
-  EXPECT_EQ(line(1).at("metrics").at("main_metric"), line(1).at("metrics").at("acc_worst_region"));
+  const nlohmann::json wilds = line(1).at("metrics");
+  EXPECT_EQ(wilds.at("main_metric"), wilds.at("acc_worst_region"));
+  EXPECT_EQ(wilds.at("acc_worst_region_no_other"),
+            std::min({wilds.at("acc_region:0"), wilds.at("acc_region:1"), wilds.at("acc_region:2")}));
+  EXPECT_EQ(wilds.at("acc_wg"), wilds.at("acc_worst_region"));
+  EXPECT_EQ(wilds.at("acc_avg"), wilds.at("acc1"));
+  EXPECT_EQ(wilds.at("recall-macro_all"), wilds.at("mean_per_class_recall"));
   EXPECT_EQ(line(2).at("metrics").at("main_metric").get<double>(), (line(2).at("metrics").at("text_retrieval_recall@1").get<double>() +
                                                                    line(2).at("metrics").at("image_retrieval_recall@1").get<double>()) / 2);
   EXPECT_EQ(json.at("tasks").at(2).at("texts"), 9) << "each line is a caption";
@@ -464,6 +470,36 @@ TEST_F(DataCompTasks, LabelsChooseTheClassesOfZeroShot) {
                        "has 2 numbers, but `classes` has 1 names: give one for each"));
 }
 
+TEST_F(DataCompTasks, AFieldThatShouldRepeatTheLabelIsCompared) {
+  set_fields([](std::int64_t) -> nlohmann::json { return {}; });
+  source->change = [own = source->change](std::int64_t i, Sample& sample) {
+    own(i, sample);
+    sample.fields = nlohmann::json{{"y", sample.label + (i == 23 ? 1 : 0)}}.dump();
+  };
+  const std::int64_t last = source->get(23).label;
+  EXPECT_TRUE(contains(error_of("{name: zero_shot, label_field: y}"),
+                       concat("sample sample23: its field y (zero_shot.label_field) is ", last + 1, ", but its label is ", last, ": ")));
+  source->count = 23;
+  EXPECT_EQ(run("{name: zero_shot, label_field: y}").samples, 23);
+  EXPECT_TRUE(contains(check("{name: zero_shot, label_field: z}"), "its field z (zero_shot.label_field) is missing, but its label is "));
+}
+
+TEST_F(DataCompTasks, TheWorstGroupIsAlsoReportedWithoutOthers) {
+  set_fields([](std::int64_t) -> nlohmann::json { return {}; });
+  source->change = [own = source->change](std::int64_t i, Sample& sample) {
+    own(i, sample);
+    sample.fields = nlohmann::json{{"region", 2 * sample.label}}.dump();  // the model prefers one of the two classes
+  };
+  for (const int other : {0, 2}) {
+    const TaskResult result =
+        run(concat("{name: zero_shot, groups: [region], topk: [1], other_groups: ['region:", other, "', 'region:9']}"));
+    EXPECT_NE(metric(result, "top1_region:0"), metric(result, "top1_region:2"));
+    EXPECT_EQ(metric(result, "top1_region_worst_no_other"), metric(result, concat("top1_region:", 2 - other)));
+  }
+  const auto other_field = [] { resolve_tasks({task_of("{name: zero_shot, groups: [region], other_groups: ['year:5']}")}, "tasks"); };
+  EXPECT_TRUE(contains(tessera::error_of(other_field), "has year:5; expected FIELD:N, where FIELD is one of `groups`"));
+}
+
 TEST_F(DataCompTasks, ZeroShotReportsGroupsOfAField) {
   set_fields([](std::int64_t i) -> nlohmann::json { return {{"region", i < 6 ? 0 : 2}}; });
   const TaskResult result = run("{name: zero_shot, groups: [region], topk: [1, 2]}");
@@ -472,6 +508,7 @@ TEST_F(DataCompTasks, ZeroShotReportsGroupsOfAField) {
   EXPECT_NEAR(metric(result, "top1"), (metric(result, "top1_region:0") * 6 + metric(result, "top1_region:2") * 18) / 24, 1e-12);
   EXPECT_EQ(metric(result, "top1_region_worst"), std::min(metric(result, "top1_region:0"), metric(result, "top1_region:2")));
   EXPECT_EQ(metric(result, "top2_region_worst"), 1) << "there are only two classes";
+  EXPECT_FALSE(by_name(result).contains("top1_region_worst_no_other"));
   set_fields([](std::int64_t) -> nlohmann::json { return {{"region", -1}}; });
   EXPECT_EQ(check("{name: zero_shot, groups: [region]}"),
             "sample sample0: its field region (zero_shot.groups) is -1; expected a whole number from 0");

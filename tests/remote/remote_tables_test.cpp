@@ -100,6 +100,20 @@ TEST_F(RemoteParquet, OnlyFootersAndNeededColumnsAreFetched) {
   EXPECT_TRUE(fetched().empty()) << "the pieces are in the cache";
 }
 
+TEST_F(RemoteParquet, AConfigurationAndASplitAreFoundByTheirNames) {
+  object("h/photos/data/train-0.parquet", io::read_file(table_path("plain-0.parquet")));
+  object("h/photos/test/0000.parquet", io::read_file(table_path("plain-1.parquet")));
+  const auto open = [](const std::string& split) {
+    ParquetSettings settings = PathList{{"s3://b/h/"}};
+    settings.configuration = "photos";
+    settings.split = split;
+    return make_parquet(settings);
+  };
+  EXPECT_EQ(open("")->size(), 24);
+  EXPECT_EQ(open("test")->name_of(1), "row 1 of s3://b/h/photos/test/0000.parquet");
+  EXPECT_EQ(error_of([&] { open("dev"); }), "s3://b/h/: holds no .parquet files of the configuration photos and the split dev");
+}
+
 TEST_F(RemoteParquet, TheOrderIsThatOfLocalFilesAndResumesAreExact) {
   Loader here = loader(source(table_path("plain-{0,1}.parquet")));
   start_anew(2);

@@ -17,6 +17,7 @@
 #include "src/base/in_threads.h"
 #include "src/data/formats/row_filter.h"
 #include "src/data/formats/data_files.h"
+#include "src/data/formats/published_tables.h"
 #include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -94,16 +95,41 @@ std::vector<std::string> saved_texts(const fs::path& path, const char* name, con
   return out;
 }
 
-/// Returns the files that the settings name. A folder written by save_to_disk stands for the files that its state.json lists.
-std::vector<std::string> table_files(const PathList& paths) {
-  std::vector<std::string> out;
+bool is_folder(const std::string& item) {
+  std::error_code ignored;
+  if (!remote::is_remote(item)) return fs::is_directory(local_path(item), ignored);
+  const remote::Address address = remote::parse_address(item);
+  return address.has_folders() && (address.key.empty() || address.key.ends_with('/'));
+}
+
+/// Returns the settings with the files that `path` names, and with the configuration that they belong to. A folder written by save_to_disk
+/// stands for the files that its state.json lists.
+ParquetSettings with_files(ParquetSettings settings) {
+  const PathList& paths = settings.path;
+  const TablePart part{settings.configuration, settings.split};
+  const bool chosen = !part.configuration.empty() || !part.split.empty();
+  Names out;
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     const auto add = [&](const char* ending) {
       std::ranges::move(expand_paths({{item}, paths.origin, paths.searched}, ending, FilePlaces::stores), std::back_inserter(out));
     };
+    const auto add_published = [&](const std::string& folder) {
+      const PublishedTables found = published_tables(folder, part);
+      if (found.files.empty())
+        user_error(folder, ": holds no .parquet files", part.configuration.empty() ? "" : " of the configuration ",
+                   printable(part.configuration),
+                   part.split.empty() ? "" : part.configuration.empty() ? " of the split " : " and the split ", printable(part.split));
+      std::ranges::copy(found.files, std::back_inserter(out));
+      settings.configuration = found.configuration;
+    };
+    if (chosen && !is_folder(item))
+      user_error(item, ": `configuration` and `split` choose files of a folder: name the folder, or leave these settings out");
     if (remote::is_remote(item)) {
-      add(".parquet");
+      if (chosen || (is_folder(item) && lists_configurations(item)))
+        add_published(item);
+      else
+        add(".parquet");
       continue;
     }
     const fs::path folder = local_path(item);
@@ -121,10 +147,14 @@ std::vector<std::string> table_files(const PathList& paths) {
       user_error(folder.string(), ": holds the splits ", join_names(splits), ": name one of them, as in path: ",
                  (folder / (splits.empty() ? "train" : splits[0])).string());
     }
-    const bool arrow = fs::is_directory(folder, ignored) && !holds(".parquet") && holds(".arrow");
-    add(arrow ? ".arrow" : ".parquet");
+    const bool parquet = holds(".parquet"), arrow = !parquet && holds(".arrow");
+    if (chosen || (is_folder(item) && (lists_configurations(folder.string()) || (!parquet && !arrow))))
+      add_published(folder.string());
+    else
+      add(arrow ? ".arrow" : ".parquet");
   }
-  return out.empty() ? expand_paths(paths, ".parquet", FilePlaces::stores) : out;
+  settings.path.items = out.empty() ? expand_paths(paths, ".parquet", FilePlaces::stores) : std::move(out);
+  return settings;
 }
 
 /// Columns that are read together.
@@ -189,7 +219,7 @@ bool holds_binary(const Column& column) {
 class ParquetSource : public IndexedSource, public FieldSource {
  public:
   explicit ParquetSource(const ParquetSettings& settings)
-      : settings_(settings), paths_(table_files(settings.path)), files_(paths_.size()) {
+      : settings_(with_files(settings)), paths_(settings_.path.items), files_(paths_.size()) {
     if (settings.root && !remote::is_remote(settings.root->name)) config::require(*settings.root);
     for_each_in_threads(paths_.size(), kOpeningThreads, [&](std::size_t i) { files_[i] = open_columns(paths_[i]); });
     list_groups();
@@ -445,7 +475,7 @@ class ParquetSource : public IndexedSource, public FieldSource {
     for (const std::string& name : kept_) columns_.add(name, require_column(name, "side_fields"));
     const bool own_classes = !settings_.classes && !chosen.label_keys.empty() && columns_.fields[chosen.label_keys[0]].second.empty();
     mapper_ = std::make_unique<const RowMapper>(chosen, RowMapper::Format{.name = "parquet " + paths_[0], .each_once = true},
-                                                own_classes ? classes_in_metadata(chosen.label_keys[0]) : Names());
+                                                own_classes ? published_classes(chosen.label_keys[0]) : Names());
   }
 
   void add_text(const std::string& name, const std::optional<ColumnPath>& path) {
@@ -469,14 +499,15 @@ class ParquetSource : public IndexedSource, public FieldSource {
     return out;
   }
 
-  // Reads the class names of a column from the metadata that Hugging Face's datasets write.
-  Names classes_in_metadata(const std::string& column) const {
+  // Reads the class names of a column from the metadata that Hugging Face's datasets write, or else from the data set's README.md.
+  Names published_classes(const std::string& column) const {
     const Json json = Json::parse(files_[0]->metadata("huggingface"), nullptr, false);
     const Json found = value_below(json.is_object() ? json : Json::object(), {"info", "features", column, "names"});
     Names names;
     for (const Json& each : found)
       if (each.is_string()) names.push_back(each.get<std::string>());
-    return found.is_array() && names.size() == found.size() ? names : Names();
+    if (found.is_array() && names.size() == found.size() && !names.empty()) return names;
+    return published_class_names(paths_[0], settings_.configuration, column);
   }
 
   // Throws UserError unless all files have the columns that are read from the first file.

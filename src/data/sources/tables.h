@@ -64,6 +64,7 @@ struct ParquetSettings : RowSettings {
     label_keys = {"label", "cls"};
     summary_keys = {"summary"};
   }
+  std::string configuration, split;
   std::optional<std::vector<std::string>> side_fields;
   std::optional<config::FilePath> root;
   std::int64_t memory_mb = 1024;
@@ -73,7 +74,12 @@ template <class Visitor>
 void fields(Visitor& v, ParquetSettings& s) {
   v("path", s.path,
     "Parquet or Arrow files: one file, a list, a pattern (train-*.parquet), a folder of them, or a folder written by Hugging Face "
-    "datasets' save_to_disk");
+    "datasets' save_to_disk or downloaded from the Hub");
+  v("configuration", s.configuration,
+    "configuration of the data set in the folder `path`, as its README.md or its folders name it; empty: the default one");
+  v("split", s.split,
+    "split of the data set in the folder `path`, such as test; empty: all files in the folder or, if README.md lists configurations or the "
+    "folder has no files itself, train");
   v("side_fields", s.side_fields, "further columns to keep with each sample; null: all except binary columns and lists of numbers");
   v("root", s.root, "folder that image file names are relative to; null: the Parquet file's folder");
   v("memory_mb", s.memory_mb,
@@ -94,9 +100,10 @@ std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings);
 std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings);
 
 /// The files' footers tell how many rows there are. The rows of a damaged row group are bad samples (`bad_row_group`). A caption that a row
-/// has twice counts once. A folder stands for its .parquet files or, if it has none, for its .arrow files. Throws UserError if a file is
-/// missing, is not a table, has a damaged footer or lacks a column that the first file has. Also throws UserError if no column holds
-/// images, or if Arrow is missing; the message then says what to install.
+/// has twice counts once. A folder stands for its .parquet files or, if it has none, for its .arrow files; a folder of the Hub's layout
+/// stands for the files of `configuration` and `split` (src/data/formats/published_tables.h). Throws UserError if a file is missing, is not
+/// a table, has a damaged footer or lacks a column that the first file has. Also throws UserError if no column holds images, or if Arrow is
+/// missing; the message then says what to install.
 std::shared_ptr<IndexedSource> make_parquet(const ParquetSettings& settings);
 
 }  // namespace tessera

@@ -16,7 +16,8 @@ struct ZeroShotSettings {
   std::vector<std::int64_t> labels;
   TextList templates = {kUsualPrompt};
   std::vector<std::int64_t> topk = {1, 5};
-  std::vector<std::string> groups;
+  std::vector<std::string> groups, other_groups;
+  std::string label_field;
   bool macro_f1 = false;
   SimilaritySettings compared;
 };
@@ -35,6 +36,11 @@ void fields(Visitor& v, ZeroShotSettings& s) {
     "side fields, such as region, whose values divide the images into groups: whole numbers from 0. For each field and "
     "each k, the accuracy "
     "of each group is reported, and that of the worst group");
+  v("other_groups", s.other_groups,
+    "groups FIELD:N, such as region:5, without which the accuracy of the worst group of FIELD is reported, too, as "
+    "topK_FIELD_worst_no_other (WILDS leaves out FMoW's region Other)");
+  v("label_field", s.label_field,
+    "side field that repeats the label, such as y in WILDS' metadata; an image with another number in it is an error; empty: none");
   v("macro_f1", s.macro_f1, "also report the mean over the classes in the data of each class's F1");
   fields(v, s.compared);
 }
@@ -44,6 +50,9 @@ std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
   if (!settings.labels.empty() && settings.labels.size() != settings.classes.items.size())
     return config::Problem{"labels", concat("has ", settings.labels.size(), " numbers, but `classes` has ", settings.classes.items.size(),
                                             " names: give one for each")};
+  for (const std::string& other : settings.other_groups)
+    if (std::ranges::find(settings.groups, other.substr(0, other.rfind(':'))) == settings.groups.end())
+      return config::Problem{"other_groups", concat("has ", other, "; expected FIELD:N, where FIELD is one of `groups`")};
   if (auto problem = validate(settings.compared)) return problem;
   return check_templates(settings.templates);
 }
@@ -67,6 +76,16 @@ std::vector<std::int64_t> groups_of(const Sample& sample, const std::vector<std:
   return out;
 }
 
+/// Throws TaskMisfit unless the field `name` of a sample repeats its label.
+void check_label_field(const Sample& sample, const std::string& name) {
+  const auto fields = nlohmann::json::parse(sample.fields, nullptr, false);
+  const nlohmann::json found = fields.is_object() ? fields.value(name, nlohmann::json()) : nlohmann::json();
+  if (found != sample.label)
+    throw TaskMisfit(concat("sample ", sample.key, ": its field ", name, " (zero_shot.label_field) is ",
+                            found.is_null() ? "missing" : found.dump(), ", but its label is ", sample.label,
+                            ": its members do not belong together; copy the data set anew"));
+}
+
 /// A mistake of the model. The score is the predicted class's similarity minus the right class's.
 struct Mistake {
   double score = 0;
@@ -78,7 +97,8 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
   std::string rule() const override {
     return "top k: the share of images whose class is among the k nearest class texts (cosine). mean_per_class: the mean over classes of "
            "each class's top 1. macro_f1: the mean over the classes in the data of each class's F1. topK_FIELD:N: top K of the images "
-           "whose field is N; topK_FIELD_worst: the smallest of these." + similarity_sentence(settings_.compared);
+           "whose field is N; topK_FIELD_worst: the smallest of these; topK_FIELD_worst_no_other: the smallest without other_groups." +
+           similarity_sentence(settings_.compared);
   }
 
   void check(const EvaluationContext& context) const override {
@@ -90,6 +110,9 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
     if (!settings_.groups.empty())
       check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
                     [&](const Sample& sample) { groups_of(sample, settings_.groups); });
+    if (!settings_.label_field.empty())
+      check_samples(*source, "source", settings_.data.max_samples, asked(candidates),
+                    [&](const Sample& sample) { check_label_field(sample, settings_.label_field); });
   }
 
   std::vector<std::string> metric_names(const Embedder&) const override {
@@ -170,6 +193,8 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
       for (AtWidth& each : cut)
         each.meter.add(each.embedder.similarity(each.embedder.cut(features), each.classes), at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
+      for (std::size_t i = 0; !settings_.label_field.empty() && i < samples.size(); ++i)
+        check_label_field(samples[i].sample, settings_.label_field);
       for (std::size_t i = 0; !groups.empty() && i < samples.size(); ++i) {
         const std::vector<std::int64_t> numbers = groups_of(samples[i].sample, settings_.groups);
         for (std::size_t g = 0; g < groups.size(); ++g) groups[g].push_back(numbers[g]);
@@ -211,12 +236,21 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
     for (const std::int64_t k : settings_.topk) {
       const auto shares = metrics::group_shares(ranks.lt(k), at::tensor(numbers, at::kLong));
       const std::string prefix = concat("top", k, "_", field);
+      const auto is_other = [&](std::int64_t group) {
+        return std::ranges::find(settings_.other_groups, concat(field, ":", group)) != settings_.other_groups.end();
+      };
+      std::optional<double> worst_no_other;
+      bool has_other = false;
       for (std::int64_t group = 0; group < shares.count.size(0); ++group) {
         const auto count = shares.count[group].item<std::int64_t>();
         if (k == settings_.topk.front()) result.add_number(concat("count_", field, ":", group), static_cast<double>(count));
         if (count > 0) result.add_share(concat(prefix, ":", group), shares.share[group].item<double>());
+        has_other |= is_other(group);
+        if (const double share = shares.share[group].item<double>(); count > 0 && !is_other(group))
+          worst_no_other = std::min(worst_no_other.value_or(share), share);
       }
       result.add_share(prefix + "_worst", shares.share[shares.worst].item<double>());
+      if (has_other && worst_no_other) result.add_share(prefix + "_worst_no_other", *worst_no_other);
       result.notes.push_back(concat(prefix, "_worst is that of group ", shares.worst, ", which has ",
                                     with_thousands(shares.count[shares.worst].item<std::int64_t>()), " images"));
     }
