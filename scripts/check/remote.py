@@ -330,7 +330,8 @@ class Check:
 
     def reader(self, path, first=0, **options):
         return self.start("read", "--source", "webdataset", "--set", f"path={path}", "--set", "open_shards=4", "--image-size",
-                          "224" if self.arguments.jpeg else "32", "--loader", "batch_size=8", "--from-sample", str(first), "--json", **options)
+                          "224" if self.arguments.jpeg else "32", "--loader", "batch_size=8",
+                          f"threads={self.arguments.threads}", "--from-sample", str(first), "--json", **options)
 
     def read(self, path, **options):
         return json.loads(self.finish(self.reader(path, **options)) or "{}")
@@ -502,6 +503,8 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
     parser.add_argument("--only", default="signatures,https,epoch,processes,kills,runs", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=4, help="threads that decode; with fewer than cores, the server and the proxy have "
+                        "a core of their own")
     parser.add_argument("--jpeg", action="store_true",
                         help="shards of JPEG images of 40 KB that are cropped to 224 pixels, as in training, instead of small PNG images")
     parser.add_argument("--kills", type=int, default=20)

@@ -173,7 +173,7 @@ def main():
         write_data(folder, args.shards, args.each)
         for path in (folder / MDS).iterdir():  # seaweed() uploads one folder
             shutil.copy(path, folder / "shards" / path.name)
-        with remote.seaweed(folder, folder / "shards") as port:
+        with remote.seaweed(folder, folder / "shards") as (port, _):
             if port is None:
                 sys.exit("compare/remote_loading.py: SeaweedFS is not installed: scripts/setup.sh --stores")
             endpoint = f"http://127.0.0.1:{port}"
