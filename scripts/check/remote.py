@@ -371,7 +371,7 @@ class Check:
         secure.shutdown()
 
     def epoch(self):
-        self.proxy.latency, self.proxy.faults = 0.02, 0.3
+        self.proxy.latency, self.proxy.faults = 0.02, self.arguments.faults
         local, remote = self.digest(self.local, "local"), self.digest(self.remote, "remote")
         self.report(local == remote, f"epoch: the same bytes of all samples, with {self.proxy.counts}")
         shutil.rmtree(self.folder / "cache" / "objects")
@@ -503,6 +503,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
     parser.add_argument("--only", default="signatures,https,epoch,processes,kills,runs", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--faults", type=float, default=0.3, help="share of requests with a fault in `epoch` (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=4, help="threads that decode; with fewer than cores, the server and the proxy have "
                         "a core of their own")
     parser.add_argument("--jpeg", action="store_true",
