@@ -7,6 +7,7 @@
 #include <iostream>
 #include <set>
 
+#include "src/base/clock.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/formats/published_tables.h"
@@ -179,7 +180,7 @@ std::string differing(const FoundDataSet& found, std::int64_t samples) {
 double seconds_of(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 struct Speed {

@@ -50,17 +50,6 @@ OpenFile lock_folder(const fs::path& folder) {
   return file;
 }
 
-void write_at(const OpenFile& file, std::uint64_t offset, const char* bytes, std::size_t size, const fs::path& folder) {
-  while (size > 0) {
-    const ssize_t written = ::pwrite(file.descriptor(), bytes, size, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(folder, errno);
-    bytes += written;
-    offset += static_cast<std::uint64_t>(written);
-    size -= static_cast<std::size_t>(written);
-  }
-}
-
 // Returns the end of a name, with _ in place of characters that could trouble a shell.
 std::string plain_name(std::string name) {
   constexpr std::size_t longest = 60;
@@ -97,6 +86,18 @@ std::string run_folder(const CacheSettings& settings, const std::string& address
 
 OpenFile::~OpenFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool OpenFile::write(std::uint64_t offset, const char* bytes, std::size_t size) const {
+  while (size > 0) {
+    const ssize_t written = ::pwrite(descriptor_, bytes, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes += written;
+    offset += static_cast<std::uint64_t>(written);
+    size -= static_cast<std::size_t>(written);
+  }
+  return true;
 }
 
 Cache::Cache(const CacheSettings& settings, Client& client)
@@ -229,7 +230,7 @@ Lease Cache::open(const Piece& piece, const ObjectState& state) const {
     }
     try {
       const bool found = client_.fetch(piece, state, name, [&](std::uint64_t offset, const char* bytes, std::size_t count) {
-        write_at(part, offset - piece.first, bytes, count, folder_);
+        if (!part.write(offset - piece.first, bytes, count)) fail(folder_, errno);
       });
       if (!found) throw OnlyWholeFiles();
       if (::fsync(part.descriptor()) != 0) fail(folder_, errno);

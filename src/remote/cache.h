@@ -23,6 +23,8 @@ class OpenFile {
   }
   int descriptor() const { return descriptor_; }
   bool is_open() const { return descriptor_ >= 0; }
+  /// Writes all bytes from `offset` on. Returns false if that fails; errno says why.
+  bool write(std::uint64_t offset, const char* bytes, std::size_t size) const;
 
  private:
   int descriptor_;

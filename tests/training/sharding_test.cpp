@@ -425,17 +425,17 @@ TEST_F(FullDiskOfARank, LeavesTheEarlierCheckpointAndTheRun) {
 
 // Rank 1 writes the averages, and rank 2 the teacher, whether or not the optimizer's state is sharded.
 TEST_F(FullDiskOfARank, LosesTheAveragesThatThisRankWrites) {
-  struct Case {
+  struct LostFile {
     int writer;
     std::string file;
     std::vector<std::string> settings;
   };
   const std::string average = "training.ema={decay: 0.9}";
-  const std::vector<Case> cases{
+  const std::vector<LostFile> cases{
       {1, "ema.safetensors", {"objective={name: test_observed}", average}},
       {1, "optimizer_0001_of_0003.safetensors", {"objective={name: test_observed}", average, "distributed.shard=optimizer"}},
       {2, "teacher.safetensors", {"objective={name: weighted_sum, objectives: [{name: test_teacher}, {name: test_observed}]}", average}}};
-  for (const Case& each : cases)
+  for (const LostFile& each : cases)
     for (const char* background : {"true", "false"}) {
       SCOPED_TRACE(concat(each.file, ", background ", background));
       const std::string folder = folder_ / concat(each.file, background);

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/clock.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/progress.h"
 #include "src/measure/machine.h"
@@ -36,8 +37,6 @@ struct ReadOptions {
 };
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 // The time and memory that a call of read_through() took.
 struct ReadReport {

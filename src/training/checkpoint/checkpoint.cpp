@@ -32,7 +32,6 @@ constexpr const char* kEma = "ema.safetensors";
 constexpr const char* kTeacher = "teacher.safetensors";
 constexpr const char* kAdapters = "adapters.safetensors";
 constexpr const char* kState = "state.safetensors";
-constexpr const char* kManifest = "manifest.json";
 constexpr const char* kUpdatesKey = "updates";
 constexpr const char* kPart = "optimizer_";  // prefix of the files of parts
 constexpr const char* kPlacesKey = "places";

@@ -108,6 +108,9 @@ std::map<std::string, at::Tensor> whole_state(const Checkpoint& checkpoint);
 /// no checkpoints. Skips damaged checkpoints with a warning. Throws UserError if there are checkpoints but all are damaged.
 std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const CheckpointFolder& folder);
 
+/// The file of a step folder that lists its other files; it is written last.
+inline constexpr const char* kManifest = "manifest.json";
+
 /// Throws UserError if the files of a step folder are not those of its manifest, whose sizes and checksums it compares.
 void check_manifest(const std::string& folder);
 

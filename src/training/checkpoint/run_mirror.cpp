@@ -24,7 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLock = "trainer.lock";
-constexpr const char* kManifestFile = "manifest.json";
 constexpr std::string_view kCheckpoints = "checkpoints/";
 
 /// Thrown if the files of a stored checkpoint are not those of its manifest.
@@ -53,7 +52,7 @@ std::vector<std::string> steps_in(const std::map<std::string, remote::ObjectStat
     const std::size_t slash = name.find('/', kCheckpoints.size());
     if (!name.starts_with(kCheckpoints) || slash == std::string::npos) continue;
     const std::string step = name.substr(kCheckpoints.size(), slash - kCheckpoints.size());
-    if (is_step_folder(step) && objects.contains(concat(kCheckpoints, step, "/", kManifestFile)) == whole)
+    if (is_step_folder(step) && objects.contains(concat(kCheckpoints, step, "/", kManifest)) == whole)
       found.push_back(step);
   }
   return in_order(found);
@@ -129,24 +128,16 @@ void RunMirror::fetch(const std::string& name, const remote::ObjectState& state,
   const std::string aside = to.string() + ".tmp.fetched";
   const remote::OpenFile file(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file.is_open()) fail();
-  const auto write = [&](std::uint64_t at, const char* bytes, std::size_t size) {
-    while (size > 0) {
-      const ssize_t written = ::pwrite(file.descriptor(), bytes, size, static_cast<off_t>(at));
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) fail();
-      bytes += written;
-      at += static_cast<std::uint64_t>(written);
-      size -= static_cast<std::size_t>(written);
-    }
-  };
-  client_.fetch(address_ + name, state, aside, write);
+  client_.fetch(address_ + name, state, aside, [&](std::uint64_t at, const char* bytes, std::size_t size) {
+    if (!file.write(at, bytes, size)) fail();
+  });
   if (::fsync(file.descriptor()) != 0) fail();
   fs::rename(aside, to);
 }
 
 // Returns whether the local folder has this checkpoint of the store, intact.
 bool RunMirror::is_here(const std::string& step, const Objects& objects) {
-  const std::string name = concat(kCheckpoints, step, "/", kManifestFile), file = folder_ / name;
+  const std::string name = concat(kCheckpoints, step, "/", kManifest), file = folder_ / name;
   return fs::exists(file) && io::read_file(file) == text_of(name, objects.at(name));
 }
 
@@ -197,32 +188,36 @@ void RunMirror::begin(const std::string& resume) {
     } catch (const UserError& error) {
       log::warning(error.what(), "; if uploads were cut, their parts may stay in the store");
     }
-    if (resume != "auto") return;
-    const Objects objects = list();
-    std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
-    const std::int64_t own = newest_intact(CheckpointFolder(folder_ / kCheckpoints, 1).list());
-    for (bool begun = false; !steps.empty() && step_of(steps.back()) >= own; steps.pop_back()) {
-      if (step_of(steps.back()) == own && is_here(steps.back(), objects)) break;
-      try {
-        if (!std::exchange(begun, true)) {
-          fetch_files(objects);
-          fetch_best(steps, objects);
-        }
-        fetch_checkpoint(steps.back(), objects);
-        io::write_file(folder_ / kCheckpoints / "latest", steps.back() + "\n");
-        return;
-      } catch (const DamagedCheckpoint& error) {
-        if (steps.size() == 1 && own < 0) throw;
-        stored_[concat(kCheckpoints, steps.back(), "/", kManifestFile)] = {};  // update() stores a checkpoint of this step again
-        log::warning(error.what(), "; trying the previous checkpoint");
-      }
-    }
-    // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
-    if (own >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(own))
-      io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(own) + "\n");
+    if (resume == "auto") fetch_newest();
   } catch (const fs::filesystem_error& error) {
     user_error(folder_.string(), ": cannot fetch the run from ", address_, ": ", error.code().message());
   }
+}
+
+// Fetches the newest checkpoint of the store that is intact, unless the local folder has it or a newer one, and the run's other files.
+void RunMirror::fetch_newest() {
+  const Objects objects = list();
+  std::vector<std::string> steps = steps_in(objects, /*whole=*/true);
+  const std::int64_t own = newest_intact(CheckpointFolder(folder_ / kCheckpoints, 1).list());
+  for (bool begun = false; !steps.empty() && step_of(steps.back()) >= own; steps.pop_back()) {
+    if (step_of(steps.back()) == own && is_here(steps.back(), objects)) break;
+    try {
+      if (!std::exchange(begun, true)) {
+        fetch_files(objects);
+        fetch_best(steps, objects);
+      }
+      fetch_checkpoint(steps.back(), objects);
+      io::write_file(folder_ / kCheckpoints / "latest", steps.back() + "\n");
+      return;
+    } catch (const DamagedCheckpoint& error) {
+      if (steps.size() == 1 && own < 0) throw;
+      stored_[concat(kCheckpoints, steps.back(), "/", kManifest)] = {};  // update() stores a checkpoint of this step again
+      log::warning(error.what(), "; trying the previous checkpoint");
+    }
+  }
+  // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
+  if (own >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(own))
+    io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(own) + "\n");
 }
 
 // Fetches the best of the checkpoints `steps`, unless it is the newest one, and the file that names it.
@@ -253,12 +248,12 @@ void RunMirror::store_file(const std::string& name) {
 void RunMirror::store_checkpoint(const fs::path& checkpoint) {
   const std::string prefix = concat(kCheckpoints, checkpoint.filename().string(), "/");
   for (const auto& entry : fs::directory_iterator(checkpoint))
-    if (const std::string name = entry.path().filename(); name != kManifestFile)
+    if (const std::string name = entry.path().filename(); name != kManifest)
       client_.put(address_ + prefix + name, entry.path());
   check_owner(list());  // a trainer that has taken over removes checkpoints without manifest
-  const auto now = facts_of(prefix + kManifestFile);
-  client_.put(address_ + prefix + kManifestFile, checkpoint / kManifestFile);
-  stored_[prefix + kManifestFile] = now;
+  const auto now = facts_of(prefix + kManifest);
+  client_.put(address_ + prefix + kManifest, checkpoint / kManifest);
+  stored_[prefix + kManifest] = now;
 }
 
 RunMirror::Facts RunMirror::facts_of(const std::string& name) const {
@@ -267,7 +262,7 @@ RunMirror::Facts RunMirror::facts_of(const std::string& name) const {
 
 // Returns whether the store has this checkpoint as it is in the local folder. The manifests are compared once.
 bool RunMirror::is_stored(const std::string& step, const Objects& objects) {
-  const std::string name = concat(kCheckpoints, step, "/", kManifestFile);
+  const std::string name = concat(kCheckpoints, step, "/", kManifest);
   if (!objects.contains(name)) return false;
   const Facts now = facts_of(name);
   if (!stored_.contains(name) && is_here(step, objects)) stored_[name] = now;
@@ -276,7 +271,7 @@ bool RunMirror::is_stored(const std::string& step, const Objects& objects) {
 }
 
 void RunMirror::remove_checkpoint(const std::string& step, const Objects& objects) {
-  const std::string prefix = concat(kCheckpoints, step, "/"), manifest = prefix + kManifestFile;
+  const std::string prefix = concat(kCheckpoints, step, "/"), manifest = prefix + kManifest;
   client_.remove(address_ + manifest);
   for (const auto& [name, state] : objects)
     if (name.starts_with(prefix) && name != manifest) client_.remove(address_ + name);
@@ -309,6 +304,18 @@ void RunMirror::check_owner(const Objects& objects) {
   check_owner();
 }
 
+// Stores the run's files, apart from its checkpoints, that have changed.
+void RunMirror::store_run_files() {
+  for (auto entry = fs::recursive_directory_iterator(folder_); entry != fs::recursive_directory_iterator(); ++entry) {
+    const std::string name = entry->path().lexically_relative(folder_);
+    // Folders of checkpoints change while they are listed.
+    const fs::path& path = entry->path();
+    if (std::ranges::find(left_out_, path.lexically_normal()) != left_out_.end() || path.filename() / "" == kCheckpoints)
+      entry.disable_recursion_pending();
+    if (entry->is_regular_file() && is_run_file(name)) store_file(name);
+  }
+}
+
 void RunMirror::update() {
   check_owner();
   const Objects objects = list();
@@ -331,7 +338,7 @@ void RunMirror::update() {
     old.resize(old.size() - std::min(old.size(), static_cast<std::size_t>(keep_.keep_last)));
     for (const std::string& checkpoint : local) {
       const std::string name = fs::path(checkpoint).filename();
-      if (step_of(name) > step || contains(old, name) || !fs::exists(fs::path(checkpoint) / kManifestFile)) continue;
+      if (step_of(name) > step || contains(old, name) || !fs::exists(fs::path(checkpoint) / kManifest)) continue;
       if (is_stored(name, objects)) continue;
       if (contains(whole, name)) clear_checkpoint(name, objects);
       store_checkpoint(checkpoint);
@@ -339,14 +346,7 @@ void RunMirror::update() {
     }
     for (const auto& [pointer, text] : {std::pair("latest", latest), std::pair("best", best)})
       if (contains(whole, named_in(text))) client_.put_text(concat(address_, kCheckpoints, pointer), text);
-    for (auto entry = fs::recursive_directory_iterator(folder_); entry != fs::recursive_directory_iterator(); ++entry) {
-      const std::string name = entry->path().lexically_relative(folder_);
-      // Folders of checkpoints change while they are listed.
-      const fs::path& path = entry->path();
-      if (std::ranges::find(left_out_, path.lexically_normal()) != left_out_.end() || path.filename() / "" == kCheckpoints)
-        entry.disable_recursion_pending();
-      if (entry->is_regular_file() && is_run_file(name)) store_file(name);
-    }
+    store_run_files();
     std::erase_if(old, [&](const std::string& each) { return !contains(whole, each); });
     if (old.empty()) return;
     const Objects now = list();

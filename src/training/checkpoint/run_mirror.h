@@ -49,6 +49,7 @@ class RunMirror {
   std::string text_of(const std::string& name, const remote::ObjectState& state);
   void check_owner(const Objects& objects);
   void fetch(const std::string& name, const remote::ObjectState& state, const std::filesystem::path& to);
+  void fetch_newest();
   void fetch_checkpoint(const std::string& step, const Objects& objects);
   void fetch_files(const Objects& objects);
   void fetch_best(const std::vector<std::string>& steps, const Objects& objects);
@@ -57,6 +58,7 @@ class RunMirror {
   bool is_stored(const std::string& step, const Objects& objects);
   void store_checkpoint(const std::filesystem::path& checkpoint);
   void store_file(const std::string& name);
+  void store_run_files();
   void clear_checkpoint(const std::string& step, const Objects& objects);
   void remove_checkpoint(const std::string& step, const Objects& objects);
 
