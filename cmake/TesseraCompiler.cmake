@@ -19,7 +19,7 @@ set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
 # Unity builds make a clean build faster (CMAKE_UNITY_BUILD, on in the preset release). Most compile time is spent on LibTorch's
 # templates, which files that are compiled together instantiate only once. While you edit, use the preset develop.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 32)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 80)
 if(CMAKE_UNITY_BUILD)
   # A .cpp file may use types with internal linkage for members. In a unity build the compiler does not know that the code is from a .cpp
   # file, so it would warn.

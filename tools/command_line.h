@@ -10,7 +10,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include "src/base/host.h"
 #include "tools/extra_words.h"
 #include <tessera/base/error.h>
 #include <tessera/base/version.h>
@@ -54,11 +53,6 @@ inline void check_folder_of(const std::string& option, const std::string& path) 
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     user_error(option, " ", path, ": there is no folder ", folder.string());
-}
-
-/// Returns the command line, quoted so that it can be pasted into a shell.
-inline std::string shell_line(int argc, char** argv) {
-  return tessera::shell_line({argv, argv + argc});
 }
 
 /// Returns the long option names of an app, including those of the subcommands that the user chose.

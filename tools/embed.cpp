@@ -15,6 +15,7 @@
 #include "tools/precision_argument.h"
 #include "tools/embedding_file.h"
 #include "tools/engine_file.h"
+#include "tools/programs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -25,11 +26,10 @@
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 
+namespace tessera::tools {
 namespace {
 
-using namespace tessera;
-
-struct Options {
+struct EmbedOptions {
   std::string checkpoint;
   CheckpointOptions reading;
   std::vector<std::string> images;
@@ -54,7 +54,7 @@ struct Options {
 };
 
 /// Embeds the images of a source; rows are named by the samples' keys. Skips unreadable images with a warning.
-void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+void embed_source(const Embedder& embedder, const EmbedOptions& options, const ViewNeeds& needs, const Rows& rows) {
   constexpr const char* kOption = "--source";
   const auto choice = sources().resolve(source_from_text(options.data, kOption), kOption);
   EvaluationReader reader(sources().make(choice, kOption), embedder.preprocessing(), options.batch_size,
@@ -73,7 +73,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
 }
 
 /// Embeds image files; rows are named by the paths. Skips unreadable files with a warning for each.
-void embed_image_files(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+void embed_image_files(const Embedder& embedder, const EmbedOptions& options, const ViewNeeds& needs, const Rows& rows) {
   std::size_t left_out = 0;
   embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
     ++left_out;
@@ -86,19 +86,19 @@ void embed_image_files(const Embedder& embedder, const Options& options, const V
   log::warning("--images: left out ", count);
 }
 
-void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+void embed_images(const Embedder& embedder, const EmbedOptions& options, const ViewNeeds& needs, const Rows& rows) {
   if (options.data.empty())
     embed_image_files(embedder, options, needs, rows);
   else
     embed_source(embedder, options, needs, rows);
 }
 
-void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const Rows& rows) {
+void embed_captions(const Embedder& embedder, const EmbedOptions& options, const ViewNeeds& needs, const Rows& rows) {
   embed_texts(embedder, split_lines(io::read_data_file(options.texts)), {options.batch_size, needs}, rows);
 }
 
 /// Converts embeddings to the form that is written: normalized (without --raw), and in the type that --type names.
-at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
+at::Tensor for_file(const at::Tensor& embeddings, const EmbedOptions& options) {
   const at::Tensor rows = options.raw ? embeddings : unit_embeddings(embeddings);
   if (options.type == "float32") return rows.to(at::kFloat);
   const at::Tensor halves = rows.to(at::kHalf);
@@ -107,15 +107,15 @@ at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
   return halves;
 }
 
-void add_dense(tools::EmbeddingFile& file, const TowerFeatures& features, const std::string& name,
-               const Options& options) {
+void add_dense(EmbeddingFile& file, const TowerFeatures& features, const std::string& name,
+               const EmbedOptions& options) {
   if (!features.dense.defined()) user_error("--dense: this model has no patch or token embeddings");
   file.add(name, for_file(features.dense, options));
 }
 
-void write_dense(const Embedder& embedder, const Options& options) {
+void write_dense(const Embedder& embedder, const EmbedOptions& options) {
   const ViewNeeds needs{.dense = options.dense};
-  tools::EmbeddingFile file(options.out);
+  EmbeddingFile file(options.out);
   if (options.has_images())
     embed_images(embedder, options, needs, [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
       file.add("image_embeddings", for_file(features.global, options));
@@ -141,7 +141,7 @@ void write_dense(const Embedder& embedder, const Options& options) {
   std::cout << "written: " << options.out << std::endl;
 }
 
-void write_sparse(const Embedder& embedder, const Options& options) {
+void write_sparse(const Embedder& embedder, const EmbedOptions& options) {
   index::SparseVectors vectors;
   vectors.vocab_size = embedder.token_space();
   const Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
@@ -162,10 +162,10 @@ void write_sparse(const Embedder& embedder, const Options& options) {
 }
 
 /// Writes the file of a search engine (--to): --sparse names it if its embeddings are sparse, --out otherwise.
-void write_for_engine(const Embedder& embedder, const Options& options) {
+void write_for_engine(const Embedder& embedder, const EmbedOptions& options) {
   const bool sparse = !options.sparse.empty();
   const std::string& path = sparse ? options.sparse : options.out;
-  tools::EngineFile file(options.engine, path, sparse);
+  EngineFile file(options.engine, path, sparse);
   const index::TokenNames names = sparse ? token_names(embedder, "the model's vocabulary") : index::TokenNames();
   const std::vector<std::string> lines =
       options.texts.empty() ? std::vector<std::string>{} : split_lines(io::read_data_file(options.texts));
@@ -190,14 +190,14 @@ void write_for_engine(const Embedder& embedder, const Options& options) {
   std::cout << with_thousands(file.rows()) << " embeddings for " << options.engine << "\nwritten: " << path << std::endl;
 }
 
-void check_engine(const Options& options) {
+void check_engine(const EmbedOptions& options) {
   if (options.out.empty() == options.sparse.empty()) user_error("--to ", options.engine, ": give --out FILE or, for sparse embeddings, --sparse FILE");
   if (options.has_images() && !options.texts.empty()) user_error("--to: a file holds either images or texts: run the program once for each");
   if (options.dense || options.type != "float32" || (options.raw && options.sparse.empty()))
     user_error("--to ", options.engine, ": writes embeddings of length 1 in float32: leave out --dense, --type and --raw");
 }
 
-void check(const Options& options) {
+void check_options(const EmbedOptions& options) {
   if (!options.has_images() && options.texts.empty())
     user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
   if (!options.images.empty() && !options.data.empty()) user_error("give --images or --source, not both");
@@ -216,11 +216,11 @@ void check(const Options& options) {
     user_error("--sparse: a file holds either images or texts: run the program once for each");
 }
 
-int embed(const Options& options) {
-  check(options);
+int embed(const EmbedOptions& options) {
+  check_options(options);
   if (options.threads) at::set_num_threads(*options.threads);
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.reading);
-  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size, tools::precision_type(options.precision));
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size, precision_type(options.precision));
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
   if (!options.vocabulary.empty()) {
@@ -242,14 +242,14 @@ int embed(const Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  Options options;
+int embed_main(int argc, char** argv) {
+  EmbedOptions options;
   CLI::App app{
       "Embeds images and captions with a model and writes the tensors image_embeddings [N, D] and text_embeddings [M, D]."};
   app.add_option("--checkpoint", options.checkpoint,
                  "model file, checkpoint folder, run folder, or OpenCLIP checkpoint (file or folder)")
       ->required();
-  tools::add_checkpoint_options(app, options.reading);
+  add_checkpoint_options(app, options.reading);
   app.add_option("--images", options.images,
                  "image files (JPEG, PNG, WebP); unreadable files are reported and skipped");
   app.add_option("--source", options.data,
@@ -262,7 +262,7 @@ int main(int argc, char** argv) {
                "with --out: also write the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
                "text_mask [M, L] (true: a token, not padding); if images keep their shapes (naflex), also image_grids [N, 2], the rows "
                "and columns of patches; next to X.npy: X.patches.npy, X.tokens.npy, X.mask.npy and X.grids.npy");
-  tools::add_default(app, "--type", options.type, "type of the numbers in --out: float32 or float16")
+  add_default(app, "--type", options.type, "type of the numbers in --out: float32 or float16")
       ->check(CLI::IsMember({"float32", "float16"}));
   app.add_option(
       "--sparse", options.sparse,
@@ -270,19 +270,21 @@ int main(int argc, char** argv) {
       "the format: .safetensors (CSR), .csr, .jsonl, .ciff, or .txt for people");
   app.add_option("--to", options.engine,
                  "write --out or --sparse as a search engine reads it: opensearch, elasticsearch, qdrant, milvus or faiss (docs/serving.md)")
-      ->check(CLI::IsMember(tools::EngineFile::engines()));
+      ->check(CLI::IsMember(EngineFile::engines()));
   app.add_flag("--text-encoder-free", options.text_encoder_free,
                "with --sparse: embed a text without the text tower, as 1 at each of its tokens");
   app.add_option("--vocabulary", options.vocabulary,
                  "text file to write with one token name per line, for tessera-index --vocabulary");
-  tools::add_default(app, "--top", options.top,
+  add_default(app, "--top", options.top,
                      "number of tokens that --sparse keeps per image or text, those with the largest weights; 0: all");
-  tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
-  tools::add_default(app, "--batch-size", options.batch_size, "images or captions per batch")
-      ->check(tessera::tools::positive_number());
-  tools::add_threads(app, options.threads);
-  tools::add_precision(app, options.precision);
+  add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
+  add_default(app, "--batch-size", options.batch_size, "images or captions per batch")
+      ->check(positive_number());
+  add_threads(app, options.threads);
+  add_precision(app, options.precision);
   app.add_flag("--raw", options.raw, "write embeddings as the model outputs them, not scaled to length 1");
-  if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });
 }
+
+}  // namespace tessera::tools

@@ -15,15 +15,13 @@
 namespace tessera::tools {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::int64_t kPointsPerLine = 256;  // of qdrant, whose server takes bodies of up to 32 MB
 
-std::string json_text(const std::string& text) { return dump_utf8(json(text)); }
+std::string json_text(const std::string& text) { return dump_utf8(nlohmann::json(text)); }
 
 /// Writes a sparse row as {"indices": [...], "values": [...]}.
 std::string indexed_text(std::span<const std::int32_t> tokens, std::span<const float> weights) {
-  std::string out = R"({"indices":)" + json(tokens).dump() + R"(,"values":)";
+  std::string out = R"({"indices":)" + nlohmann::json(tokens).dump() + R"(,"values":)";
   append_numbers(out, weights);
   return out + "}";
 }
@@ -113,23 +111,23 @@ std::string EngineFile::beside(const std::string& ending) const { return std::fi
 
 /// Returns the body that makes the index or the collection; empty if the engine has none.
 std::string EngineFile::settings() const {
-  json fields = {{"key", {{"type", "keyword"}}}, {"text", {{"type", "text"}}}};
+  nlohmann::json fields = {{"key", {{"type", "keyword"}}}, {"text", {{"type", "text"}}}};
   if (engine_ == "opensearch") {
     if (sparse_)
       fields["tokens"] = {{"type", "rank_features"}};
     else
       fields["embedding"] = {{"type", "knn_vector"}, {"dimension", width_}, {"space_type", "innerproduct"}};
-    return json{{"settings", {{"index", {{"knn", !sparse_}}}}}, {"mappings", {{"properties", fields}}}}.dump(2);
+    return nlohmann::json{{"settings", {{"index", {{"knn", !sparse_}}}}}, {"mappings", {{"properties", fields}}}}.dump(2);
   }
   if (engine_ == "elasticsearch") {
     if (sparse_)
       fields["tokens"] = {{"type", "sparse_vector"}};
     else
       fields["embedding"] = {{"type", "dense_vector"}, {"dims", width_}, {"similarity", "cosine"}};
-    return json{{"mappings", {{"properties", fields}}}}.dump(2);
+    return nlohmann::json{{"mappings", {{"properties", fields}}}}.dump(2);
   }
   if (sparse_) return R"({"sparse_vectors": {"tokens": {}}})";
-  return json{{"vectors", {{"size", width_}, {"distance", "Cosine"}}}}.dump(2);
+  return nlohmann::json{{"vectors", {{"size", width_}, {"distance", "Cosine"}}}}.dump(2);
 }
 
 void EngineFile::commit() {

@@ -1,16 +1,17 @@
 #include <torch/cuda.h>
 
+#include "src/base/host.h"
 #include "src/evaluation/rank_embedder.h"
 #include "src/training/run/run_loss.h"
 #include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
+#include "tools/programs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/spawn.h>
 
+namespace tessera::tools {
 namespace {
-
-using namespace tessera;
 
 // The longest time, in seconds, that the other ranks wait for rank 0 to compute metrics.
 constexpr double kLongestMeasurement = 24 * 3600;
@@ -50,10 +51,12 @@ int run(EvaluateOptions& options, int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int evaluate_main(int argc, char** argv) {
   EvaluateOptions options;
-  options.command = tools::shell_line(argc, argv);
-  if (const auto code = tools::parse(argc, argv, options)) return *code;
+  options.command = shell_line({argv, argv + argc});
+  if (const auto code = parse(argc, argv, options)) return *code;
   options.run_loss = checkpoint_loss;
   return run_program("evaluate", [&] { return run(options, argc, argv); });
 }
+
+}  // namespace tessera::tools

@@ -1,7 +1,6 @@
 #include "tools/evaluate_arguments.h"
 
 #include "tools/checkpoint_arguments.h"
-#include "tools/front_end.h"
 #include <tessera/config/shipped.h>
 
 namespace tessera::tools {

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 
 #include "tools/checkpoint_arguments.h"
+#include "tools/programs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
@@ -26,11 +27,10 @@
 #include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
 
+namespace tessera::tools {
 namespace {
 
-using namespace tessera;
-
-struct Arguments {
+struct ConvertArguments {
   std::string from = "tessera";
   std::string to = "tessera";
   std::string towers = "both";
@@ -127,7 +127,7 @@ void take_tokenizer([[maybe_unused]] const ForeignModel& foreign, [[maybe_unused
 #endif
 }
 
-ModelFile of_groupvit(const Arguments& arguments, const ModelFile& given) {
+ModelFile of_groupvit(const ConvertArguments& arguments, const ModelFile& given) {
   if (!arguments.reading.architecture.empty())
     user_error("--architecture ", arguments.reading.architecture,
                ": is a name of OpenCLIP: leave it out for GroupViT's released model, or give --settings FILE");
@@ -136,7 +136,7 @@ ModelFile of_groupvit(const Arguments& arguments, const ModelFile& given) {
   return from_named_tensors(from_groupvit(load_weights(arguments.input, arguments.reading.state), arguments.input), model, arguments.input);
 }
 
-ModelFile of_open_clip(const Arguments& arguments, const ModelFile& given) {
+ModelFile of_open_clip(const ConvertArguments& arguments, const ModelFile& given) {
   if (!arguments.reading.architecture.empty() && !arguments.settings.empty())
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
   const std::string weights = find_open_clip_weights(arguments.input);
@@ -155,7 +155,7 @@ ModelFile of_open_clip(const Arguments& arguments, const ModelFile& given) {
 
 /// Converts another library's file, or weights without settings. Keeps only the model's tensors, named as in Tessera. Resamples position
 /// embeddings to the model's size.
-ModelFile from_others(const Arguments& arguments, const ModelFile& given) {
+ModelFile from_others(const ConvertArguments& arguments, const ModelFile& given) {
   ModelFile file = arguments.from == "groupvit" ? of_groupvit(arguments, given) : of_open_clip(arguments, given);
   file.published = given.published;
   return file;
@@ -173,18 +173,18 @@ ModelFile from_published(const std::string& folder, const CheckpointOptions& opt
 }
 
 /// Whether the input is a published folder. Such a folder contains files that describe the model.
-bool describes_itself(const Arguments& arguments) {
+bool describes_itself(const ConvertArguments& arguments) {
   const bool plain = arguments.reading.architecture.empty() && arguments.settings.empty() && arguments.vocabulary.empty();
   return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
 /// Whether the input contains weights without our settings.
-bool is_of_others(const Arguments& arguments) {
+bool is_of_others(const ConvertArguments& arguments) {
   return arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
 }
 
 /// Reads the model from a path of any supported kind. Also returns the path that messages should name.
-std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
+std::pair<ModelFile, std::string> read_any(const ConvertArguments& arguments) {
   if (describes_itself(arguments)) return {from_published(arguments.input, arguments.reading), arguments.input};
   ModelFile given = arguments.settings.empty() ? ModelFile{} : described_by(arguments.settings);
   // The weights were trained with OpenCLIP's cleanup of texts, whatever cleanup a recipe with CLIP's tokenizer has.
@@ -207,7 +207,7 @@ std::map<std::string, std::string> tokenizer_files([[maybe_unused]] const ModelF
 #endif
 }
 
-void write_folder(const Arguments& arguments) {
+void write_folder(const ConvertArguments& arguments) {
   const auto [file, origin] = read_any(arguments);
   using enum FolderTowers;
   static const std::map<std::string, FolderTowers> towers = {{"both", both}, {"image", image}, {"text", text}};
@@ -246,10 +246,10 @@ void check_output(const std::vector<std::string>& inputs, const std::string& out
       user_error(output, ": is the input file itself: name another file to write");
   if (!output.ends_with(".safetensors"))
     user_error(output, ": the output is safetensors: name a file that ends in .safetensors");
-  tools::check_folder_of("output", output);
+  check_folder_of("output", output);
 }
 
-int run(Arguments arguments) {
+int run(ConvertArguments arguments) {
   if (arguments.list) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
@@ -293,7 +293,7 @@ int run(Arguments arguments) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int convert_main(int argc, char** argv) {
   CLI::App app(
       "Converts models from and to published folders of transformers, timm and OpenCLIP, from and to files of OpenCLIP's and "
       "SPARO's code, and from checkpoints of GroupViT's code. Reads safetensors and PyTorch files (.pt, .pth, .bin) and "
@@ -307,26 +307,28 @@ int main(int argc, char** argv) {
       "  tessera-convert --settings RUN FINE_TUNED.pt OUT.safetensors\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors\n"
       "  tessera-convert --to state RUN_OR_CHECKPOINT OUT.safetensors");
-  Arguments arguments;
+  ConvertArguments arguments;
   const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm", "state"});
   app.add_option("input", arguments.input, "model to read: a file, a Tessera run or checkpoint folder, or a published folder");
   app.add_option("output", arguments.output, "file to write, or new folder with --to");
-  tools::add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
+  add_default(app, "--from", arguments.from, "format of the input; not needed for published folders and Tessera's own")
       ->check(inputs);
-  tools::add_default(app, "--to", arguments.to, "format of the output; state: the optimizer's whole state of a checkpoint, whose ranks may each have saved a part")->check(outputs);
-  tools::add_default(app, "--towers", arguments.towers, "with --to transformers: the towers to write: both, or image or text alone")
+  add_default(app, "--to", arguments.to, "format of the output; state: the optimizer's whole state of a checkpoint, whose ranks may each have saved a part")->check(outputs);
+  add_default(app, "--towers", arguments.towers, "with --to transformers: the towers to write: both, or image or text alone")
       ->check(CLI::IsMember({"both", "image", "text"}));
-  tools::add_checkpoint_options(app, arguments.reading);
+  add_checkpoint_options(app, arguments.reading);
   app.add_option("--settings", arguments.settings,
                  "the model's settings, instead of --architecture: a YAML file (at the top level or under `model:`), a run or a model file. "
                  "A run and its config.yaml also give the tokenizer");
   app.add_option("--vocab,--merges", arguments.vocabulary,
                  "vocabulary file of the model's tokenizer, which is stored in the model file. Default: that of --settings, else CLIP's");
   app.add_flag("--list", arguments.list, "print the known architectures");
-  tools::add_threads(app, arguments.threads);
+  add_threads(app, arguments.threads);
   const auto check = [&] {
     if (!arguments.list && arguments.output.empty()) throw CLI::RequiredError("input and output");
   };
-  if (const auto code = tools::parse_arguments(app, argc, argv, check)) return *code;
+  if (const auto code = parse_arguments(app, argc, argv, check)) return *code;
   return run_program("tessera-convert", [&] { return run(arguments); });
 }
+
+}  // namespace tessera::tools

@@ -2,25 +2,30 @@
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
+#include "tools/programs.h"
 #include <tessera/base/error.h>
 
-int main(int argc, char** argv) {
+namespace tessera::tools {
+
+int data_main(int argc, char** argv) {
   CLI::App program("Prepares and inspects data: shards, hard negatives, vocabularies and token ids.",
                    "tessera-data");
   program.require_subcommand(1);
-  const std::vector<tessera::tools::Command> commands = {
-      tessera::tools::concepts_command(program),
-      tessera::tools::dedup_command(program),
-      tessera::tools::hard_negatives_command(program),
-      tessera::tools::inspect_command(program),
-      tessera::tools::pack_command(program),
-      tessera::tools::read_command(program),
-      tessera::tools::summarize_command(program),
-      tessera::tools::tokenize_command(program),
-      tessera::tools::train_sentencepiece_command(program),
+  const std::vector<Command> commands = {
+      concepts_command(program),
+      dedup_command(program),
+      hard_negatives_command(program),
+      inspect_command(program),
+      pack_command(program),
+      read_command(program),
+      summarize_command(program),
+      tokenize_command(program),
+      train_sentencepiece_command(program),
   };
-  if (const auto code = tessera::tools::parse_arguments(program, argc, argv)) return *code;
-  for (const tessera::tools::Command& command : commands)
-    if (command.app->parsed()) return tessera::run_program("tessera-data " + command.app->get_name(), command.run);
+  if (const auto code = parse_arguments(program, argc, argv)) return *code;
+  for (const Command& command : commands)
+    if (command.app->parsed()) return run_program("tessera-data " + command.app->get_name(), command.run);
   return 2;
 }
+
+}  // namespace tessera::tools

@@ -3,9 +3,12 @@
 
 #include "tools/command_line.h"
 #include "tools/index/command.h"
+#include "tools/programs.h"
 #include <tessera/base/error.h>
 
-int main(int argc, char** argv) {
+namespace tessera::tools {
+
+int index_main(int argc, char** argv) {
   CLI::App program(
       "Builds and searches an inverted index of sparse encodings, and converts files of sparse encodings.\n"
       "  tessera-embed --checkpoint runs/stair --images *.jpg --raw --sparse pictures.safetensors --vocabulary "
@@ -15,14 +18,16 @@ int main(int argc, char** argv) {
       "  tessera-index add pictures.index more.jsonl && tessera-index remove pictures.index --ids 17,18",
       "tessera-index");
   program.require_subcommand(1);
-  const std::vector<tessera::tools::Command> commands = {
-      tessera::tools::build_command(program),   tessera::tools::add_command(program),
-      tessera::tools::remove_command(program),  tessera::tools::compact_command(program),
-      tessera::tools::search_command(program),  tessera::tools::info_command(program),
-      tessera::tools::convert_command(program),
+  const std::vector<Command> commands = {
+      build_command(program),   add_command(program),
+      remove_command(program),  compact_command(program),
+      search_command(program),  info_command(program),
+      convert_command(program),
   };
-  if (const auto code = tessera::tools::parse_arguments(program, argc, argv)) return *code;
-  for (const tessera::tools::Command& command : commands)
-    if (command.app->parsed()) return tessera::run_program("tessera-index " + command.app->get_name(), command.run);
+  if (const auto code = parse_arguments(program, argc, argv)) return *code;
+  for (const Command& command : commands)
+    if (command.app->parsed()) return run_program("tessera-index " + command.app->get_name(), command.run);
   return 2;
 }
+
+}  // namespace tessera::tools

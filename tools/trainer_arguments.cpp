@@ -3,7 +3,6 @@
 #include <regex>
 
 #include "tools/command_line.h"
-#include "tools/front_end.h"
 #include "tools/open_clip/flags.h"
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
@@ -117,11 +116,6 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
     std::cout << (open_clip_flags ? open_clip::flag_table() : config::list_configurations());
     return 0;
   });
-}
-
-std::optional<int> answer_at_once(int argc, char** argv) {
-  TrainerArguments arguments;
-  return parse(argc, argv, arguments);
 }
 
 }  // namespace tessera::tools

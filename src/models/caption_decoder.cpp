@@ -11,7 +11,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kDecoderNormEps = 1e-5;
 
 /// A pre-norm block of self-attention, cross-attention to the memory, and an MLP. It is initialized like the text
 /// transformer's blocks.
@@ -19,7 +18,7 @@ class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const CaptionDecoderSettings& s, std::int64_t width) {
     const auto norm = [&](const char* name) {
-      return register_module(name, std::make_shared<LayerNorm>(width, kDecoderNormEps));
+      return register_module(name, std::make_shared<LayerNorm>(width, kNormEps));
     };
     const double wide = static_cast<double>(width);
     const double projection_deviation = 1.0 / std::sqrt(wide * 2.0 * static_cast<double>(s.layers));
@@ -84,7 +83,7 @@ CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const Cap
   register_module("blocks", blocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
     blocks_->push_back(std::make_shared<DecoderBlock>(settings, width));
-  ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(width, kDecoderNormEps));
+  ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(width, kNormEps));
 }
 
 void CaptionDecoder::check_length(std::int64_t tokens) const {

@@ -199,7 +199,7 @@ class FastBlock : public torch::nn::Module {
     const auto scale = [&](NamedParts& of, const char* name) { return of.add(name, std::make_shared<FastScale>(width, s.layer_scale_init)); };
     const auto scale_here = [&](const char* name) { return register_module(name, std::make_shared<FastScale>(width, s.layer_scale_init)); };
     if (attention) {
-      if (s.norm == "layer") layer_norm_ = register_module("norm", std::make_shared<LayerNorm>(width, 1e-5));
+      if (s.norm == "layer") layer_norm_ = register_module("norm", std::make_shared<LayerNorm>(width, kNormEps));
       else batch_norm_ = register_module("norm", torch::nn::BatchNorm2d(width));
     }
     const auto mixer = register_module("token_mixer", std::make_shared<NamedParts>());

@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kNormEps = 1e-5;
 
 /// The maps `q_proj`, `k_proj`, `v_proj` and `proj`. Their initial weights are small, so that the initial scores are
 /// small and similar for all groups. Training then decides which tokens a group gets; large initial scores would decide

@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kGroupVitNormEps = 1e-5;
 constexpr std::string_view kStagePrefix = "layers.", kBlockPrefix = "blocks.";
 
 /// Self-attention under timm's names, `qkv` and `proj`.
@@ -35,9 +34,9 @@ class QkvAttention : public torch::nn::Module {
 class GroupVitBlock : public torch::nn::Module {
  public:
   GroupVitBlock(std::int64_t width, std::int64_t heads, std::int64_t hidden)
-      : norm1_(register_module("norm1", std::make_shared<LayerNorm>(width, kGroupVitNormEps))),
+      : norm1_(register_module("norm1", std::make_shared<LayerNorm>(width, kNormEps))),
         attn_(register_module("attn", std::make_shared<QkvAttention>(width, heads))),
-        norm2_(register_module("norm2", std::make_shared<LayerNorm>(width, kGroupVitNormEps))),
+        norm2_(register_module("norm2", std::make_shared<LayerNorm>(width, kNormEps))),
         mlp_(register_module("mlp", std::make_shared<FcMlp>(width, hidden, width))) {}
   at::Tensor forward(const at::Tensor& input) {
     const at::Tensor x = input + attn_->forward(norm1_->forward(input));
@@ -56,7 +55,7 @@ class GroupVitBlock : public torch::nn::Module {
 class GroupProjector : public torch::nn::Module {
  public:
   GroupProjector(std::int64_t width, std::int64_t from, std::int64_t to)
-      : norm_(register_module("0", std::make_shared<LayerNorm>(width, kGroupVitNormEps))),
+      : norm_(register_module("0", std::make_shared<LayerNorm>(width, kNormEps))),
         mlp_(register_module("1", std::make_shared<FcMlp>(from, width / 2, to))) {}
   at::Tensor forward(const at::Tensor& groups) { return mlp_->forward_groups(norm_->forward(groups)); }
 
@@ -151,14 +150,14 @@ GroupVit::GroupVit(const GroupVitSettings& settings) : settings_(settings) {
   patch_proj_ = patch_embed->register_module(
       "proj",
       torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, settings.patch_size).stride(settings.patch_size)));
-  patch_norm_ = patch_embed->register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
+  patch_norm_ = patch_embed->register_module("norm", std::make_shared<LayerNorm>(settings.width, kNormEps));
   pos_embed_ = register_parameter("pos_embed", 0.02 * at::randn({1, grid().height * grid().width, settings.width}));
   const auto stages = register_module("layers", torch::nn::ModuleList());
   for (std::size_t i = 0; i < settings.depths.size(); ++i) {
     stages_.push_back(std::make_shared<GroupVitStage>(settings, i));
     stages->push_back(stages_.back());
   }
-  norm_ = register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
+  norm_ = register_module("norm", std::make_shared<LayerNorm>(settings.width, kNormEps));
 }
 
 config::Size GroupVit::grid() const {

@@ -20,6 +20,8 @@ at::Tensor linear(torch::nn::Linear& layer, const at::Tensor& x);
 template <class Norm>
 at::Tensor batch_norm(Norm& norm, const at::Tensor& x);
 
+constexpr double kNormEps = 1e-5;  // PyTorch's default
+
 /// LayerNorm over the last dimension with biased variance, computed in float32 even under autocast. `kind` is a value of the transformers'
 /// setting `norm`: layer; layer_no_bias; or rms, which divides by the root mean square (Zhang and Sennrich 2019) and has no bias either.
 class LayerNorm : public torch::nn::Module {

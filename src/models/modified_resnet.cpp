@@ -80,7 +80,7 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
   if (!settings.regions) return;
   region_tokens_ =
       std::make_unique<RegionTokens>(*settings.regions, width(), /*class_token=*/true, at::Tensor(), *this);
-  if (settings.regions->pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(width(), 1e-5));
+  if (settings.regions->pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(width(), kNormEps));
 }
 
 // In layer-wise decay of the learning rate, each stage counts as a block.

@@ -10,7 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr double kNormEps = 1e-5;
 
 }  // namespace
 

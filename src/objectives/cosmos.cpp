@@ -60,7 +60,6 @@ struct TokenSequence {
 class CrossModalPool : public torch::nn::Module {
  public:
   CrossModalPool(std::int64_t width, std::int64_t heads) {
-    constexpr double kNormEps = 1e-5;
     query_norm_ = register_module("ln_q", std::make_shared<LayerNorm>(width, kNormEps));
     key_norm_ = register_module("ln_k", std::make_shared<LayerNorm>(width, kNormEps));
     attention_ = register_module(

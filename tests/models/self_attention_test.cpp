@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "src/measure/step_meter.h"
 #include "src/models/autocast.h"

@@ -12,7 +12,7 @@ namespace tessera {
 namespace {
 
 using Draw = std::function<double()>;
-using Places = std::vector<std::int64_t>;  // indices of sentences
+using SentencePlaces = std::vector<std::int64_t>;  // indices of sentences
 
 constexpr const char* kBetweenSentences = ". ";
 
@@ -38,7 +38,7 @@ class DifferentNumbers {
 
  private:
   std::int64_t bound_;
-  Places left_;
+  SentencePlaces left_;
 };
 
 // Returns the named fields in the order of the names; missing ones are skipped.
@@ -67,7 +67,7 @@ std::vector<std::string> sentences_of_fields(const std::vector<const TextField*>
   return out;
 }
 
-std::string join_sentences(const std::vector<std::string>& sentences, const Places& places) {
+std::string join_sentences(const std::vector<std::string>& sentences, const SentencePlaces& places) {
   std::string out;
   for (const std::int64_t place : places) {
     if (!out.empty()) out += kBetweenSentences;
@@ -110,18 +110,18 @@ class SlotDraws {
     return draw_() < slots_.consecutive;
   }
 
-  Places run(std::int64_t length) {
+  SentencePlaces run(std::int64_t length) {
     const std::int64_t starts = std::ssize(sentences_) - length + 1;
     const std::int64_t start = slots_.distinct ? unused_.try_emplace(starts, starts).first->second.next(draw_)
                                                : scaled(draw_(), starts);
-    Places out(static_cast<std::size_t>(length));
+    SentencePlaces out(static_cast<std::size_t>(length));
     std::iota(out.begin(), out.end(), start);
     return out;
   }
 
-  Places scattered(std::int64_t length) const {
+  SentencePlaces scattered(std::int64_t length) const {
     DifferentNumbers places(std::ssize(sentences_));
-    Places out;
+    SentencePlaces out;
     for (std::int64_t i = 0; i < length; ++i) out.push_back(places.next(draw_));
     return out;
   }

@@ -7,7 +7,7 @@
 namespace tessera::shapes {
 namespace {
 
-constexpr std::size_t kMostWords = 40;
+constexpr std::size_t kMostWebWords = 40;
 
 struct Chance {
   double share;
@@ -117,7 +117,7 @@ bool shorten_longest(std::vector<Mention>& mentions) {
 }
 
 void shorten(CaptionPlan& plan) {
-  const auto too_long = [&] { return word_count(write(plan, Tone::light).text) > kMostWords; };
+  const auto too_long = [&] { return word_count(write(plan, Tone::light).text) > kMostWebWords; };
   while (too_long() && !plan.web->behind.empty()) plan.web->behind.pop_back();
   if (too_long()) plan.web->before.clear();
   for (Join& join : plan.joins)

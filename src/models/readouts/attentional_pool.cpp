@@ -40,15 +40,14 @@ namespace {
 class AttentionalPool : public ReadOut {
  public:
   AttentionalPool(const AttentionalPoolSettings& settings, const ReadOutContext& context) : settings_(settings) {
-    constexpr double kEps = 1e-5;
     const std::int64_t width = settings.output_dim;
     query_ = register_parameter("query", at::randn({settings.queries, width}));
     attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{
                                         .width = width, .heads = settings.heads, .key_width = context.width}));
-    ln_q_ = register_module("ln_q", std::make_shared<LayerNorm>(width, kEps));
-    ln_k_ = register_module("ln_k", std::make_shared<LayerNorm>(context.width, kEps));
+    ln_q_ = register_module("ln_q", std::make_shared<LayerNorm>(width, kNormEps));
+    ln_k_ = register_module("ln_k", std::make_shared<LayerNorm>(context.width, kNormEps));
     if (settings.project) {
-      ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(width, kEps));
+      ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(width, kNormEps));
       proj_ = register_parameter("proj", at::randn({width, width}) / std::sqrt(static_cast<double>(width)));
     }
   }

@@ -12,12 +12,11 @@ namespace tessera {
 
 Fdt::Fdt(const FdtSettings& s, const ReadOutContext& context)
     : settings_(s), skip_(tokens_to_skip(s.skip_prefix, context)) {
-  constexpr double kEps = 1e-5;
   // The parts are named by their positions in the reference code's sequence. Position 2 is the GELU.
   const auto map = register_module("q_map", std::make_shared<torch::nn::Module>());
-  norm_in_ = map->register_module("0", std::make_shared<LayerNorm>(context.width, kEps));
+  norm_in_ = map->register_module("0", std::make_shared<LayerNorm>(context.width, kNormEps));
   linear_in_ = map->register_module("1", torch::nn::Linear(context.width, s.code_width));
-  norm_out_ = map->register_module("3", std::make_shared<LayerNorm>(s.code_width, kEps));
+  norm_out_ = map->register_module("3", std::make_shared<LayerNorm>(s.code_width, kNormEps));
   linear_out_ = map->register_module("4", torch::nn::Linear(s.code_width, s.code_width));
   try {
     space_dict_ = context.shared->get("the codebook of fdt", {s.codes, s.code_width}, *this, "space_dict", [&] {

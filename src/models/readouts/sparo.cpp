@@ -64,7 +64,7 @@ std::optional<config::Problem> validate(const SparoSettings& s) {
 
 namespace {
 
-constexpr std::string_view kImagePrefix = "sparo.", kTextPrefix = "text_sparo.";
+constexpr std::string_view kSlotPrefix = "sparo.", kTextSlotPrefix = "text_sparo.";
 
 struct KeyAndValue {
   std::string key, value;
@@ -74,7 +74,7 @@ struct KeyAndValue {
 // the value projection.
 std::vector<KeyAndValue> projection_names() {
   std::vector<KeyAndValue> out;
-  for (const std::string& prefix : {concat("visual.", kImagePrefix), std::string(kTextPrefix)})
+  for (const std::string& prefix : {concat("visual.", kSlotPrefix), std::string(kTextSlotPrefix)})
     for (const char* part : {"weight", "bias"}) out.push_back({concat(prefix, "k.", part), concat(prefix, "v.", part)});
   return out;
 }
@@ -85,7 +85,7 @@ std::vector<KeyAndValue> projection_names() {
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& s, const ReadOutContext& context)
-      : settings_(s), prefix_(context.modality == Modality::image ? kImagePrefix : kTextPrefix) {
+      : settings_(s), prefix_(context.modality == Modality::image ? kSlotPrefix : kTextSlotPrefix) {
     const std::int64_t projections = s.slots / s.group_size, value_width = s.value_width.value_or(s.key_width),
                        heads_width = s.slots * value_width;
     const auto linear = [&](const char* name, std::int64_t in, std::int64_t out) {
@@ -102,7 +102,7 @@ class Sparo : public ReadOut {
     }
     if (s.cross_attention == "multi_head") out_proj_ = linear("out_proj", heads_width, heads_width);
     if (s.layer_norm != "none")
-      ln_ = register_module("ln", std::make_shared<LayerNorm>(s.layer_norm == "slot" ? value_width : heads_width, 1e-5));
+      ln_ = register_module("ln", std::make_shared<LayerNorm>(s.layer_norm == "slot" ? value_width : heads_width, kNormEps));
     proj_ =
         s.projection == "slot" ? linear("proj", value_width, s.slot_width) : linear("proj", heads_width, output_width());
   }
