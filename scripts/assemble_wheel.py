@@ -246,6 +246,7 @@ Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
 Classifier: Typing :: Typed
 License-Expression: {license_expression(files)}
 {texts}Requires-Python: >=3.10
+Requires-Dist: numpy
 Requires-Dist: torch >={series}, <{following}
 Provides-Extra: parquet
 Requires-Dist: pyarrow =={pyarrow_series()}.* ; extra == "parquet"
