@@ -2,13 +2,17 @@
 """Reads tar shards from an object store with faults in between, and compares them with the same shards on the local disk. Also stores a
 run there whose processes are killed.
 
-  scripts/check/remote.py [--build build] [--jpeg] [--only signatures,https,epoch,processes,kills,runs] [--shards 200] [--kills 20] [--seed 0]
+  scripts/check/remote.py [--build build] [--jpeg] [--only signatures,https,epoch,processes,kills,runs] [--shards 200]
+                          [--samples 40] [--rounds 1] [--faults 0.3] [--threads 4] [--kills 20] [--seed 0]
 
 signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
 https       shards are read through TLS if the certificate is known; otherwise one line says why not.
 epoch       an epoch through a proxy that adds 20 ms to each request, answers some with 503, cuts some connections and changes some
-            bytes: the samples are the same, byte for byte. Prints the rates of local and remote epochs, without and with local copies, and
-            the bytes and the retries; and what it takes to continue in the middle of an epoch.
+            bytes: the samples are the same, byte for byte. Prints the rates of epochs, the medians of --rounds: from the local disk
+            (`local`), from there while curl fetches the shards through the proxy, so that server and proxy take the CPU time that they
+            take in a remote epoch (`beside`), remote without local copies (`remote`) and with them (`copies`). A rate begins with the
+            loader's first sample; the time of the first batch also has the opening of the data. The CPU seconds of the loader's process
+            tell what fetching costs on any machine. Also prints what it takes to continue in the middle of an epoch.
 processes   four processes share a cache that holds a quarter of the shards: its files never take more than its limit.
 kills       a process is killed with SIGKILL at --kills random moments; the next one finds no incomplete file, and reads all samples.
 runs        a run whose run.folder is in the store is killed with SIGKILL at --kills random moments, most of them during uploads, and each
@@ -29,10 +33,12 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
 import ssl
+import statistics
 import struct
 import subprocess
 import sys
@@ -44,7 +50,6 @@ import urllib.request
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EACH = 40  # samples per shard
 BUCKET = "shards"
 
 
@@ -57,13 +62,13 @@ def png(draw, side=48):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
-def write_shards(folder, count, jpeg=False):
+def write_shards(folder, count, each, jpeg=False):
     draw = random.Random(1)
     folder.mkdir()
     photograph = (ROOT / "tests/data/images/large_420.jpg").read_bytes()
     for shard in range(count):
         with tarfile.open(folder / f"{shard:05}.tar", "w") as tar:
-            for i in range(EACH):
+            for i in range(each):
                 image = ("jpg", photograph) if jpeg else ("png", png(draw))
                 for ending, data in (image, ("txt", f"caption {shard} {i}".encode())):
                     info = tarfile.TarInfo(f"{shard:05}{i:04}.{ending}")
@@ -83,7 +88,7 @@ def seaweed(folder, shards):
     program = shutil.which("weed", path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if program is None:
         print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures and runs are not tested", flush=True)
-        yield None, None
+        yield None, None, None
         return
     keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],
                             "actions": ["Admin", "Read", "Write", "List"]}]}
@@ -99,7 +104,7 @@ def seaweed(folder, shards):
             for path in sorted(shards.iterdir()):
                 upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
             wait_for(s3, process)
-            yield s3, filer
+            yield s3, filer, process.pid
         except SystemExit:
             print((folder / "weed.log").read_text()[-3000:])
             raise
@@ -306,8 +311,8 @@ class Reader(threading.Thread):
 
 
 class Check:
-    def __init__(self, arguments, folder, proxy, filer):
-        self.arguments, self.folder, self.proxy, self.filer, self.failed = arguments, folder, proxy, filer, False
+    def __init__(self, arguments, folder, proxy, filer, store):
+        self.arguments, self.folder, self.proxy, self.filer, self.store, self.failed = arguments, folder, proxy, filer, store, False
         self.local = str(folder / "shards" / f"{{00000..{arguments.shards - 1:05}}}.tar")
         self.remote = f"s3://{BUCKET}/{{00000..{arguments.shards - 1:05}}}.tar"
         self.size = sum(path.stat().st_size for path in (folder / "shards").iterdir())
@@ -316,9 +321,10 @@ class Check:
         self.failed |= not good
         print("ok    " if good else "FAILED", text, flush=True)
 
-    def start(self, *words, cache="cache", limit_mb=4096, variables=(), program="tessera-data"):
+    def start(self, *words, cache="cache", limit_mb=None, variables=(), program="tessera-data"):
         environment = os.environ | self.proxy.environment() | {
-            "TESSERA_REMOTE_CACHE": str(self.folder / cache), "TESSERA_REMOTE_CACHE_MB": str(limit_mb), "OMP_NUM_THREADS": "1"}
+            "TESSERA_REMOTE_CACHE": str(self.folder / cache), "TESSERA_REMOTE_CACHE_MB": str(limit_mb or 4096 + (self.size >> 20)),
+            "OMP_NUM_THREADS": "1"}
         return subprocess.Popen([str(self.arguments.build / "bin" / program), *words], env=environment | dict(variables),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -335,6 +341,33 @@ class Check:
 
     def read(self, path, **options):
         return json.loads(self.finish(self.reader(path, **options)) or "{}")
+
+    def measure(self, path):
+        """Reads an epoch. Returns the report of `tessera-data read` with the CPU seconds of the loader's process, of the proxy and of the
+        store."""
+        def seconds():
+            store = pathlib.Path(f"/proc/{self.store}/stat").read_text().rsplit(")", 1)[1].split() if self.store else [0] * 13
+            children = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return {"cpu": children.ru_utime + children.ru_stime, "cpu_proxy": time.process_time(),
+                    "cpu_store": (int(store[11]) + int(store[12])) / os.sysconf("SC_CLK_TCK")}
+        begin = seconds()
+        row = self.read(path)
+        return row and row | {name: value - begin[name] for name, value in seconds().items()}
+
+    @contextlib.contextmanager
+    def fetching_beside(self, seconds):
+        """Lets curl fetch all shards through the proxy in about `seconds`, without faults, and throw them away."""
+        at_once, server = 4, f"127.0.0.1:{self.proxy.server_port}"
+        names = sorted(path.name for path in (self.folder / "shards").iterdir())
+        (self.folder / "curl").write_text("".join(f"url = http://{server}/{BUCKET}/{name}\noutput = /dev/null\n" for name in names))
+        command = ["curl", "--parallel", "--parallel-max", str(at_once), "--limit-rate", str(int(self.size / seconds / at_once)),
+                   "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", "key:secret", "--header", f"Host: {server}",
+                   "--header", f"x-amz-content-sha256: {hashlib.sha256().hexdigest()}", "--config", str(self.folder / "curl")]
+        with subprocess.Popen(command, env=os.environ | self.proxy.environment(), stderr=subprocess.DEVNULL) as process:
+            try:
+                yield
+            finally:
+                process.terminate()
 
     def digest(self, path, name):
         """Returns a digest of all samples in order, which it writes to a new shard."""
@@ -364,7 +397,7 @@ class Check:
         secure = Proxy(self.folder / "shards", None, 0, pem)
         path = f"https://localhost:{secure.server_port}/{{00000..00003}}.tar"
         row = self.read(path, cache="https", variables={"AWS_CA_BUNDLE": str(self.folder / "public.pem")})
-        self.report(row.get("samples") == 4 * EACH, "https: all samples of 4 shards")
+        self.report(row.get("samples") == 4 * self.arguments.samples, "https: all samples of 4 shards")
         reader = self.reader(path, cache="https_unknown")
         lines = reader.communicate()[1].strip().splitlines()
         self.report(reader.returncode == 2 and "certificate" in lines[-1], f"https: {lines[-1]}")
@@ -374,21 +407,35 @@ class Check:
         self.proxy.latency, self.proxy.faults = 0.02, self.arguments.faults
         local, remote = self.digest(self.local, "local"), self.digest(self.remote, "remote")
         self.report(local == remote, f"epoch: the same bytes of all samples, with {self.proxy.counts}")
-        shutil.rmtree(self.folder / "cache" / "objects")
-        rows = [("local", self.read(self.local)), ("remote", self.read(self.remote)), ("copies", self.read(self.remote))]
-        if not all(row for _, row in rows):
+        rows = {name: [] for name in ("local", "beside", "remote", "copies")}
+        for _ in range(self.arguments.rounds):
+            shutil.rmtree(self.folder / "cache" / "objects")
+            rows["local"].append(self.measure(self.local))
+            self.proxy.faults = 0.0
+            with self.fetching_beside(rows["local"][-1].get("seconds", 1)):
+                rows["beside"].append(self.measure(self.local))
+            self.proxy.faults = self.arguments.faults
+            self.proxy.damaged.clear()
+            rows["remote"].append(self.measure(self.remote))
+            rows["copies"].append(self.measure(self.remote))
+        if not all(row for of_name in rows.values() for row in of_name):
             return
-        for name, row in rows:
-            print(f"      {name:6}  {row['samples']:,} samples  {row['samples_per_second']:,.0f}/s  "
-                  f"{row['fetched_bytes'] / 2**20:,.1f} MiB fetched  {row['fetch_retries']} retries  "
-                  f"{row['cache_hits']:,} reads of copies  {row['cache_misses']:,} waited", flush=True)
-        self.report(len({row["samples"] for _, row in rows}) == 1, "epoch: as many samples")
-        self.report(rows[2][1]["fetched_bytes"] == 0, "epoch: nothing is fetched twice")
+        for name, of_name in rows.items():
+            rates = ", ".join(f"{row['samples_per_second']:,.0f}" for row in of_name)
+            numbers = [key for key, value in of_name[0].items() if isinstance(value, (int, float))]
+            row = rows[name] = {key: statistics.median(each[key] for each in of_name) for key in numbers}
+            share = row["samples_per_second"] / rows["local"]["samples_per_second"]
+            print(f"      {name:6}  {row['samples_per_second']:,.0f} samples/s ({rates}), {share:.1%}; "
+                  f"CPU seconds of the loader {row['cpu']:.1f}, the proxy {row['cpu_proxy']:.1f}, the store {row['cpu_store']:.1f}; "
+                  f"first batch after {row['first_batch_seconds']:.2f} s; {row['fetched_bytes'] / 2**20:,.1f} MiB fetched, "
+                  f"{row['fetch_retries']:,.0f} retries, {row['cache_misses']:,.0f} reads waited", flush=True)
+        self.report(len({row["samples"] for row in rows.values()}) == 1, "epoch: as many samples")
+        self.report(rows["copies"]["fetched_bytes"] == 0, "epoch: nothing is fetched twice")
         shutil.rmtree(self.folder / "cache" / "objects")
         self.proxy.faults = 0.0
-        half = self.arguments.shards * EACH // 2 // 8 * 8
+        half = self.arguments.shards * self.arguments.samples // 2 // 8 * 8
         row = self.read(self.remote, first=half)
-        self.report(row.get("samples") == rows[0][1]["samples"] - half and row["fetched_bytes"] < 0.9 * self.size,
+        self.report(row.get("samples") == rows["local"]["samples"] - half and row["fetched_bytes"] < 0.9 * self.size,
                     f"epoch: continued in its middle, without copies: the first batch after {row.get('first_batch_seconds', 0):.2f} s, "
                     f"{row.get('fetched_bytes', 0) / 2**20:.1f} of {self.size / 2**20:.1f} MiB are fetched")
         self.proxy.latency = self.proxy.faults = 0.0
@@ -439,7 +486,7 @@ class Check:
                     self.report(False, f"kills: {path.name} is incomplete")
         row = self.read(self.remote, cache="killed", limit_mb=limit_mb)
         parts = list((self.folder / "killed").glob("objects/*.part"))
-        self.report(row.get("samples") == self.arguments.shards * EACH // 8 * 8 and not parts,
+        self.report(row.get("samples") == self.arguments.shards * self.arguments.samples // 8 * 8 and not parts,
                     f"kills: after {self.arguments.kills} kills, which left {leftovers} incomplete files, all samples are read, and no "
                     "such file is left")
         self.proxy.latency = 0.0
@@ -503,6 +550,8 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder")
     parser.add_argument("--only", default="signatures,https,epoch,processes,kills,runs", help="parts to run")
     parser.add_argument("--shards", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=40, help="samples per shard (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=1, help="how often `epoch` reads; prints medians (default: %(default)s)")
     parser.add_argument("--faults", type=float, default=0.3, help="share of requests with a fault in `epoch` (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=4, help="threads that decode; with fewer than cores, the server and the proxy have "
                         "a core of their own")
@@ -513,9 +562,9 @@ def main():
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        write_shards(folder / "shards", arguments.shards, arguments.jpeg)
-        with seaweed(folder, folder / "shards") as (upstream, filer):
-            check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed), filer)
+        write_shards(folder / "shards", arguments.shards, arguments.samples, arguments.jpeg)
+        with seaweed(folder, folder / "shards") as (upstream, filer, store):
+            check = Check(arguments, folder, Proxy(folder / "shards", upstream, arguments.seed), filer, store)
             for part in arguments.only.split(","):
                 getattr(check, part)()
     sys.exit(1 if check.failed else 77 if upstream is None and arguments.only == "runs" else 0)

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "src/base/hash_padding.h"
 
@@ -19,16 +20,18 @@ void compress_md5(std::array<std::uint32_t, 4>& state, std::string_view block) {
   }();
   constexpr std::array<int, 16> turns = {7, 12, 17, 22, 5, 9, 14, 20, 4, 11, 16, 23, 6, 10, 15, 21};
   std::array<std::uint32_t, 16> words{};
-  for (std::size_t i = 0; i < 64; ++i) words[i / 4] |= std::uint32_t{static_cast<std::uint8_t>(block[i])} << (8 * (i % 4));
+  static_assert(std::endian::native == std::endian::little);
+  std::memcpy(words.data(), block.data(), 64);
   auto [a, b, c, d] = state;
   const auto round = [&](std::size_t first, std::size_t step, std::size_t offset, const auto& mix) {
+#pragma GCC unroll 16  // makes the indices constants, which doubles the speed
     for (std::size_t i = first; i < first + 16; ++i) {
-      const std::uint32_t sum = a + mix(b, c, d) + sines[i] + words[(step * i + offset) % 16];
+      const std::uint32_t sum = a + sines[i] + words[(step * i + offset) % 16] + mix(b, c, d);
       a = d, d = c, c = b, b += std::rotl(sum, turns[first / 4 + i % 4]);
     }
   };
-  round(0, 1, 0, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return (x & y) | (~x & z); });
-  round(16, 5, 1, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return (x & z) | (y & ~z); });
+  round(0, 1, 0, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return z ^ (x & (y ^ z)); });
+  round(16, 5, 1, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return (x & z) + (y & ~z); });
   round(32, 3, 5, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return x ^ y ^ z; });
   round(48, 7, 0, [](std::uint32_t x, std::uint32_t y, std::uint32_t z) { return y ^ (x | ~z); });
   const std::array<std::uint32_t, 4> mixed = {a, b, c, d};

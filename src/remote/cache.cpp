@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -42,6 +43,11 @@ OpenFile open_file(const std::string& path, int flags) {
   user_error(
       folder.string(), " (data.cache.folder): cannot be written: ", std::strerror(cause),
       cause == ENOSPC || cause == EDQUOT ? ": free disk space, set data.cache.size_mb to less, or name a folder on another disk" : "");
+}
+
+// Returns whether a file was last used more than a second ago. The time of use is written only then, because it costs more than a read.
+bool is_old(const struct stat& status) {
+  return status.st_mtim.tv_sec + 1 < std::time(nullptr);
 }
 
 OpenFile lock_folder(const fs::path& folder) {
@@ -120,7 +126,11 @@ std::string Cache::path_of(const Piece& piece, const ObjectState& state) const {
 }
 
 bool Cache::holds(const Piece& piece, const ObjectState& state) const {
-  return ::utimensat(AT_FDCWD, path_of(piece, state).c_str(), nullptr, 0) == 0;
+  const std::string path = path_of(piece, state);
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  if (is_old(status)) ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+  return true;
 }
 
 std::optional<OpenFile> Cache::find(const std::string& path) const {
@@ -130,7 +140,7 @@ std::optional<OpenFile> Cache::find(const std::string& path) const {
     if (!file.is_open() || !lock(file.descriptor(), LOCK_SH)) fail(folder_, errno);
     struct stat status {};
     if (::fstat(file.descriptor(), &status) == 0 && status.st_nlink == 0) continue;  // deleted before it was locked
-    ::futimens(file.descriptor(), nullptr);
+    if (is_old(status)) ::futimens(file.descriptor(), nullptr);
     return file;
   }
 }

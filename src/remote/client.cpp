@@ -24,7 +24,7 @@
 namespace tessera::remote {
 namespace {
 
-constexpr double kFirstPause = 0.1, kLongestPause = 20, kLongestRetryAfter = 60;  // seconds
+constexpr double kFirstPause = 0.03, kLongestPause = 20, kLongestRetryAfter = 60;  // seconds
 constexpr std::int64_t kRetriesTold = 10;
 constexpr std::uint64_t kRange = 8 << 20;  // bytes of one request that reads
 constexpr std::uint64_t kLargestSmall = std::uint64_t{1} << 30;
@@ -168,9 +168,10 @@ std::string describe(const HttpReply& reply) {
   user_error(address, ": ", what);
 }
 
+// Most faults pass at once. If shards are small, the samples that were fetched ahead last for only a few tenths of a second.
 double pause_before(std::int64_t attempt, const HttpReply& reply) {
   thread_local std::minstd_rand random(std::random_device{}());
-  const double usual = std::min(kLongestPause, kFirstPause * std::pow(2.0, static_cast<double>(attempt)));
+  const double usual = std::min(kLongestPause, kFirstPause * std::pow(2.5, static_cast<double>(attempt)));
   const double jittered = usual * std::uniform_real_distribution<double>(0.5, 1)(random);
   return std::max(jittered, std::min(kLongestRetryAfter, static_cast<double>(number(reply.header("retry-after")))));
 }
@@ -260,7 +261,7 @@ HttpReply Client::exchange(const std::string& address, HttpRequest request) {
                  ": check the network and the server, or set data.cache.retries or data.cache.timeout to more");
     const double seconds = pause_before(attempt, reply);
     if (const std::int64_t count = ++counts_.retries; count <= kRetriesTold)
-      log::warning(what, "; trying again in ", fixed(seconds, 1), " s", count == kRetriesTold ? "; further failures are only counted" : "");
+      log::warning(what, "; trying again in ", fixed(seconds, 2), " s", count == kRetriesTold ? "; further failures are only counted" : "");
     pause(seconds);
   }
 }

@@ -52,8 +52,8 @@ struct TransferCounts {
 };
 
 /// Requests to stores. Requests that fail in a way that may pass (a cut connection, a timeout, HTTP 408, 429, 500, 502, 503, 504) are
-/// repeated after a pause that doubles each time, or after the time that the server names. All errors are UserErrors of one line that names
-/// the address. Thread-safe.
+/// repeated after a pause that grows by 2.5 each time, or after the time that the server names. All errors are UserErrors of one line that
+/// names the address. Thread-safe.
 class Client {
  public:
   explicit Client(const CacheSettings& settings);

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <fnmatch.h>
+#include <sys/resource.h>
 #include <tuple>
+#include <unistd.h>
 #include <utility>
 
 #include "src/base/in_threads.h"
@@ -17,6 +19,7 @@ namespace tessera::remote {
 namespace {
 
 constexpr std::size_t kLookingThreads = 32;
+constexpr int kNicer = 5;  // the kernel then gives a thread a third of the time that it gives to others
 constexpr std::size_t kMostSmall = 1024;  // number of small objects that wait in memory until they are read
 
 /// The store of the process, and the settings with which it is made.
@@ -228,6 +231,8 @@ bool Store::is_idle() {
 }
 
 void Store::work() {
+  // Fetching ahead has time, so it should not interrupt the threads that decode or that start kernels.
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), ::getpriority(PRIO_PROCESS, 0) + kNicer);
   for (std::unique_lock lock(mutex_);;) {
     wakes_.wait(lock, [this] { return stopped_ || !queue_.empty(); });
     if (stopped_) return;

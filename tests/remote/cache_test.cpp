@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <set>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -48,6 +49,24 @@ TEST_F(Remote, TheLeastRecentlyUsedFilesMakeRoom) {
             "s3://b/large: has 2.0 MiB, more than data.cache.size_mb allows: set it to 3 or more");
 }
 
+TEST_F(Remote, TheTimeOfUseIsWrittenOnceASecond) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string address = object("a", "bytes");
+  Store store(settings());
+  store.open(address);
+  const std::string file = path("cache/objects/" + files().at(0));
+  const auto now = fs::file_time_type::clock::now(), later = now + std::chrono::seconds(100), earlier = now - std::chrono::seconds(100);
+  for (const bool reads : {true, false}) {
+    const auto use = [&] { reads ? static_cast<void>(store.open(address)) : static_cast<void>(store.expects(address)); };
+    fs::last_write_time(file, later);
+    use();
+    EXPECT_GE(fs::last_write_time(file), later) << "not written again";
+    fs::last_write_time(file, earlier);
+    use();
+    EXPECT_GE(fs::last_write_time(file), now - std::chrono::seconds(1));
+  }
+}
+
 TEST_F(Remote, ThreadsAndStoresFetchAnObjectOnce) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
   const std::string address = object("a.tar", noise(3'000'000));
@@ -89,6 +108,25 @@ TEST_F(Remote, ObjectsAreFetchedAheadInTheBackground) {
   for (std::size_t i = 0; i < addresses.size(); ++i) EXPECT_EQ(io::read_file(store.open(addresses[i]).path()), noise(10'000 + i));
   EXPECT_EQ(gets, 20);
   EXPECT_EQ(error_of([&] { store.open("s3://b/none"); }), "s3://b/none: there is no such object");
+}
+
+TEST_F(Remote, ThreadsThatFetchAheadHaveALowPriority) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string address = object("a", "bytes");
+  const auto lowest = [] {
+    int out = 0;
+    for (const auto& thread : fs::directory_iterator("/proc/self/task"))
+      out = std::max(out, ::getpriority(PRIO_PROCESS, static_cast<id_t>(std::stoi(thread.path().filename().string()))));
+    return out;
+  };
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  Store store(settings());
+  store.open(address);
+  EXPECT_EQ(lowest(), own) << "a thread that waits for the object fetches it with its own priority";
+  fs::remove(path("cache/objects/" + files().at(0)));
+  store.fetch_ahead(address);
+  while (!store.is_idle()) std::this_thread::yield();
+  EXPECT_EQ(lowest(), std::min(own + 5, 19));
 }
 
 /// Tests of transfers that would not end by themselves.

@@ -116,6 +116,28 @@ TEST_F(Remote, RequestsAreRepeatedWhenTheServerIsBusyOrTheConnectionIsCut) {
   EXPECT_EQ(store.counts().retries, 2);
 }
 
+TEST_F(Remote, TheFirstRetryComesSoonAndThePausesGrow) {
+  variables_.set("AWS_NO_SIGN_REQUEST", "true");
+  const std::string address = object("a.tar", "bytes");
+  std::atomic<int> failures = 3;
+  server_.answer([&](const ServerRequest&) { return failures-- > 0 ? std::optional(ServerReply{.status = 503}) : std::nullopt; });
+  log::set_level(log::Level::warning);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(read(address), "bytes");
+  const std::string text = testing::internal::GetCapturedStderr();
+  std::vector<double> pauses;
+  const std::string before = "trying again in ";
+  for (std::size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1))
+    pauses.push_back(std::stod(text.substr(at + before.size())));
+  ASSERT_EQ(pauses.size(), 3U) << text;
+  double longest = 0.03;
+  for (const double pause : pauses) {
+    EXPECT_GE(pause, longest / 2 - 0.006);  // the log rounds to hundredths
+    EXPECT_LE(pause, longest + 0.006);
+    longest *= 2.5;
+  }
+}
+
 TEST_F(Remote, AServerThatStaysBusyOrSilentIsNamed) {
   variables_.set("AWS_NO_SIGN_REQUEST", "true");
   const std::string address = object("a.tar", noise(100));
