@@ -4,13 +4,13 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <stdexcept>
 
 #include <c10/core/ScalarType.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include "src/base/printable.h"
+#include "src/data/formats/npy.h"
 #include "src/io/safetensors_header.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -19,38 +19,8 @@
 namespace tessera {
 namespace {
 
-/// Thrown by parse_npy() with what is wrong with a .npy file.
-struct BadNpy : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-[[noreturn]] void refuse_npy(const std::string& text) {
-  throw BadNpy(text);
-}
-
 [[noreturn]] void refuse_regions(const std::string& text) {
   throw SampleError("bad_regions", "the region features are not [R, F] floats: " + text);
-}
-
-// Returns the value of `key` (given with its quotes) in the header's Python dictionary, up to the character `end`.
-std::string_view npy_value(std::string_view header, std::string_view key, char end) {
-  const std::size_t at = header.find(key);
-  if (at == std::string_view::npos) refuse_npy("its header lacks " + std::string(key));
-  const std::size_t colon = header.find(':', at), stop = header.find(end, colon);
-  if (colon == std::string_view::npos || stop == std::string_view::npos) refuse_npy("its header is cut");
-  return strip(header.substr(colon + 1, stop - colon - 1));
-}
-
-std::vector<std::int64_t> parse_npy_shape(std::string_view text) {
-  if (!text.empty() && text[0] == '(') text.remove_prefix(1);
-  std::vector<std::int64_t> shape;
-  for (const std::string& each : split(text, ',')) {
-    const std::string number(strip(each));
-    if (number.empty()) continue;
-    if (number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) refuse_npy("its shape is (" + printable(text, 60) + ")");
-    shape.push_back(std::stoll(number));
-  }
-  return shape;
 }
 
 template <class T, class Out = double>
@@ -74,28 +44,14 @@ const std::map<std::string_view, ReadNumbers> kNumbers = {
 const std::map<std::string_view, c10::ScalarType> kFloats = {
     {"'<f2'", c10::ScalarType::Half}, {"'<f4'", c10::ScalarType::Float}, {"'<f8'", c10::ScalarType::Double}};
 
-struct NpyFile {
-  std::vector<std::int64_t> shape;  // one or two dimensions
-  std::string_view type;            // a key of kNumbers
-  std::string_view data;
-};
-
-NpyFile parse_npy(std::string_view file) {
-  if (file.size() < 12 || !file.starts_with("\x93NUMPY")) refuse_npy("it does not start like one");
-  const std::size_t prefix = file[6] >= 2 ? 12 : 10;
-  std::size_t length = 0;
-  for (std::size_t i = prefix; i > 8; --i) length = length << 8 | static_cast<std::uint8_t>(file[i - 1]);
-  if (length > file.size() - prefix) refuse_npy("its header is cut");
-  const std::string_view header = file.substr(prefix, length), data = file.substr(prefix + length);
-  if (npy_value(header, "'fortran_order'", ',') != "False") refuse_npy("it is in Fortran order");
-  NpyFile out{parse_npy_shape(npy_value(header, "'shape'", ')')), npy_value(header, "'descr'", ','), {}};
-  if (out.shape.empty() || out.shape.size() > 2) refuse_npy(concat("it has ", out.shape.size(), " dimensions"));
-  if (!kNumbers.contains(out.type)) refuse_npy("its type is " + printable(out.type, 60));
-  const auto width = static_cast<std::size_t>(out.type[3] - '0');
-  const auto count = static_cast<std::size_t>(out.shape[0] * (out.shape.size() == 2 ? out.shape[1] : 1));
-  if (data.size() / width < count) refuse_npy("it is cut off");
-  out.data = data.substr(0, count * width);
-  return out;
+// Reads a .npy file of one or two dimensions whose type is a key of `types`.
+template <class Types>
+NpyFile read_npy_file(std::string_view bytes, const Types& types) {
+  NpyFile file = parse_npy(bytes);
+  if (file.shape.empty() || file.shape.size() > 2) throw BadNpy(concat("it has ", file.shape.size(), " dimensions"));
+  if (!types.contains(file.type)) throw BadNpy("its type is " + printable(file.type, 60));
+  file.data = file.elements(static_cast<std::size_t>(file.type[3] - '0'));
+  return file;
 }
 
 // Converts little-endian numbers to float32; returns nullopt for another type.
@@ -135,8 +91,7 @@ NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
 
 NpyLayout npy_layout(std::string_view file) {
   try {
-    NpyFile parsed = parse_npy(file);
-    if (!kFloats.contains(parsed.type)) refuse_npy("its type is " + printable(parsed.type, 60));
+    const NpyFile parsed = read_npy_file(file, kFloats);
     const std::vector<std::int64_t>& shape = parsed.shape;
     return {shape.size() == 2 ? shape[0] : 1, shape.back(), kFloats.at(parsed.type), parsed.data};
   } catch (const BadNpy& error) {
@@ -146,8 +101,8 @@ NpyLayout npy_layout(std::string_view file) {
 
 std::vector<double> read_npy_numbers(std::string_view file, const std::string& what) {
   try {
-    const NpyFile parsed = parse_npy(file);
-    if (parsed.shape.size() != 1) refuse_npy(concat("it has ", parsed.shape.size(), " dimensions"));
+    const NpyFile parsed = read_npy_file(file, kNumbers);
+    if (parsed.shape.size() != 1) throw BadNpy(concat("it has ", parsed.shape.size(), " dimensions"));
     return kNumbers.at(parsed.type)(parsed.data);
   } catch (const BadNpy& error) {
     throw SampleError("bad_fields", concat(what, " is not a .npy of numbers in one dimension: ", error.what()));

@@ -7,6 +7,7 @@
 
 #include "src/base/printable.h"
 #include "src/data/formats/column_file.h"
+#include "src/data/formats/npy.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -14,18 +15,14 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kIdBytes = 2 * sizeof(std::uint64_t);
-constexpr std::size_t kNpyPrefix = 10;  // magic, version and the header's length
-
-/// Returns a .npy file's header: "{'descr': '<u8', 'fortran_order': False, 'shape': (3, 2), }". The data follow it.
-std::string_view read_npy_header(std::string_view file, const std::string& path) {
-  using namespace std::string_view_literals;
-  if (file.size() < kNpyPrefix + 2 || !file.starts_with("\x93NUMPY"sv))
-    user_error(path, ": is not a .npy file; expected ids as numpy saves them");
-  const std::size_t width = file[6] >= 2 ? 4 : 2;
-  std::size_t length = 0;
-  for (std::size_t i = width; i > 0; --i) length = length << 8 | static_cast<std::uint8_t>(file[8 + i - 1]);
-  if (length > file.size() - 8 - width) user_error(path, ": is cut off in its header");
-  return file.substr(8 + width, length);
+/// Finds the ids of a list as DataComp publishes it: pairs of uint64, a structured type or two columns. Throws BadNpy for other files.
+std::string_view find_ids(std::string_view bytes) {
+  const NpyFile file = parse_npy(bytes);
+  std::string type(file.type);
+  std::erase(type, ' ');
+  if (type == "[('f0','<u8'),('f1','<u8')" && file.shape.size() == 1) return file.elements(kIdBytes);
+  if (type == "'<u8'" && file.shape.size() == 2 && file.shape[1] == 2) return file.elements(sizeof(std::uint64_t));
+  throw BadNpy(concat("its type is ", printable(file.type, 60), ", in ", file.shape.size(), " dimensions"));
 }
 
 }  // namespace
@@ -42,25 +39,13 @@ std::optional<SampleId> parse_sample_id(std::string_view text) {
 }
 
 IdList::IdList(const std::string& path) : file_(path) {
-  const std::string_view bytes = file_.bytes();
-  const std::string_view written = read_npy_header(bytes, path);
-  std::string header(written);
-  std::erase_if(header, [](char c) { return c == ' ' || c == '\n'; });
-  const bool pairs = header.find("'descr':[('f0','<u8'),('f1','<u8')]") != std::string::npos;
-  const std::size_t shape = header.find("'shape':(");
-  std::int64_t columns = 0;
-  const char* end = header.data() + header.size();
-  if (shape != std::string::npos) {
-    const auto rows = std::from_chars(header.data() + shape + 9, end, size_);
-    if (rows.ec == std::errc() && rows.ptr < end && *rows.ptr == ',') std::from_chars(rows.ptr + 1, end, columns);
+  try {
+    const std::string_view ids = find_ids(file_.bytes());
+    ids_ = ids.data();
+    size_ = static_cast<std::int64_t>(ids.size() / kIdBytes);
+  } catch (const BadNpy& error) {
+    user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them) in a .npy file: ", error.what());
   }
-  const bool table = header.find("'descr':'<u8'") != std::string::npos && columns == 2;
-  if ((!pairs && !table) || (pairs && columns != 0) || size_ < 0 || header.find("'fortran_order':False") == std::string::npos)
-    user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them), got ",
-               printable(header, 100));
-  ids_ = written.data() + written.size();
-  if (static_cast<std::size_t>(bytes.data() + bytes.size() - ids_) / kIdBytes < static_cast<std::size_t>(size_))
-    user_error(path, ": is cut off: fewer than ", size_, " ids");
   for (std::int64_t i = 1; i < size_; ++i) {
     if (at(i - 1) <= at(i)) continue;
     for (std::int64_t each = 0; each < size_; ++each) sorted_.push_back(at(each));
