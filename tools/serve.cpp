@@ -16,18 +16,19 @@
 #include "src/training/run/run_loss.h"
 #include "tools/checkpoint_arguments.h"
 #include "tools/precision_argument.h"
+#include "tools/programs.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
 
+namespace tessera::tools {
 namespace {
 
-using namespace tessera;
-using namespace tessera::serving;
+using namespace serving;
 
-struct Options {
+struct ServeOptions {
   std::vector<std::string> checkpoints;
   CheckpointOptions reading;
   std::string device = "auto";
@@ -57,7 +58,7 @@ std::pair<std::string, std::string> named(const std::string& option) {
   return {option.substr(0, equals), option.substr(equals + 1)};
 }
 
-std::unique_ptr<ServedModel> load(const std::string& option, const Options& options) {
+std::unique_ptr<ServedModel> load(const std::string& option, const ServeOptions& options) {
   auto [name, path] = named(option);
   InferenceModel loaded = load_for_inference(path, options.device, options.reading);
   EvaluationContext context;
@@ -66,16 +67,16 @@ std::unique_ptr<ServedModel> load(const std::string& option, const Options& opti
   context.logit_scale = logit_scale_of(loaded.file.weights);
   if (name.empty()) name = name_of(loaded);
   return std::make_unique<ServedModel>(name, std::move(loaded), std::move(context), options.batching,
-                                       tools::precision_type(options.precision));
+                                       precision_type(options.precision));
 }
 
-std::shared_ptr<const Source> image_source(const Options& options) {
+std::shared_ptr<const Source> image_source(const ServeOptions& options) {
   constexpr const char* kOption = "--images";
   if (options.images.empty()) return nullptr;
   return sources().make(sources().resolve(source_from_text(options.images, kOption), kOption), kOption);
 }
 
-void fill_gallery(ServedModel& model, const Options& options) {
+void fill_gallery(ServedModel& model, const ServeOptions& options) {
   const std::shared_ptr<const Source> source = image_source(options);
   if (!options.embeddings.empty())
     model.gallery = Gallery::of_file(options.embeddings, model.embedder, model.loaded.model->embed_dim(), source);
@@ -83,7 +84,7 @@ void fill_gallery(ServedModel& model, const Options& options) {
     model.gallery = Gallery::of_source(source, model.embedder, options.batching.max_batch, options.batching.threads);
 }
 
-std::vector<std::unique_ptr<ServedModel>> load_models(const Options& options) {
+std::vector<std::unique_ptr<ServedModel>> load_models(const ServeOptions& options) {
   std::vector<std::unique_ptr<ServedModel>> models;
   for (const std::string& option : options.checkpoints) {
     models.push_back(load(option, options));
@@ -95,12 +96,12 @@ std::vector<std::unique_ptr<ServedModel>> load_models(const Options& options) {
   return models;
 }
 
-void check(const Options& options) {
+void check(const ServeOptions& options) {
   if (options.checkpoints.size() > 1 && !options.embeddings.empty())
     user_error("--embeddings: a file has the embeddings of one model: give one --checkpoint, or --images");
 }
 
-int serve(Options options) {
+int serve(ServeOptions options) {
   check(options);
   mallopt(M_ARENA_MAX, 4);  // otherwise freed images and bodies of a thousand connections stay in many arenas
   // Only the thread that waits for these signals receives them.
@@ -139,40 +140,42 @@ int serve(Options options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  Options options;
+int serve_main(int argc, char** argv) {
+  ServeOptions options;
   CLI::App app{"Serves models over HTTP: embeddings in OpenAI's form, similarity, classification, search and maps of words, and a page at /."};
   app.add_option("--checkpoint", options.checkpoints,
                  "model file, checkpoint folder, run folder, or OpenCLIP checkpoint, or NAME=PATH; give it several times to serve several "
                  "models, of which the first one is the default")
       ->required();
-  tools::add_checkpoint_options(app, options.reading);
+  add_checkpoint_options(app, options.reading);
   app.add_option("--images", options.images,
                  "images that can be searched: a folder, a .csv file, or {name: SOURCE, ...}; they are embedded at the start");
   app.add_option("--embeddings", options.embeddings,
                  "file with image embeddings that tessera-embed --source wrote (--out FILE.safetensors or --sparse FILE), or a folder of "
                  "tessera-index; with --images, which must name the same source, results have images");
-  tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
-  tools::add_threads(app, options.threads);
-  tools::add_precision(app, options.precision);
-  tools::add_default(app, "--host", options.http.host, "address to listen on; 0.0.0.0: all addresses of the machine");
-  tools::add_default(app, "--port", options.http.port, "port; 0: a free one, which the log names")->check(CLI::Range(0, 65535));
+  add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
+  add_threads(app, options.threads);
+  add_precision(app, options.precision);
+  add_default(app, "--host", options.http.host, "address to listen on; 0.0.0.0: all addresses of the machine");
+  add_default(app, "--port", options.http.port, "port; 0: a free one, which the log names")->check(CLI::Range(0, 65535));
   app.add_option("--token-file", options.token_file, "file with the bearer token that requests must have")->check(CLI::ExistingFile);
   app.add_option("--max-batch", options.max_batch, "most images or texts of a batch (default: 8 on the CPU, 32 on a GPU)")->check(CLI::Range(1, 4096));
-  tools::add_default(app, "--max-wait-ms", options.batching.max_wait_ms,
+  add_default(app, "--max-wait-ms", options.batching.max_wait_ms,
                      "longest time that a batch waits for requests that are being received or decoded")
       ->check(CLI::Range(0.0, 1000.0));
-  tools::add_default(app, "--max-queue", options.batching.max_queue, "most images and texts that wait; further requests get status 429")
+  add_default(app, "--max-queue", options.batching.max_queue, "most images and texts that wait; further requests get status 429")
       ->check(CLI::Range(1, 1'000'000));
-  tools::add_default(app, "--max-inputs", options.limits.inputs, "most images or texts of a request")->check(CLI::Range(1, 100'000));
-  tools::add_default(app, "--max-body", options.limits.body_bytes, "most bytes of a request")->check(CLI::Range(1'000, 1'000'000'000));
-  tools::add_default(app, "--max-text", options.limits.text_bytes, "most bytes of a text")->check(CLI::Range(1, 1'000'000));
-  tools::add_default(app, "--max-pixels", options.limits.pixels, "most pixels of an image")->check(CLI::Range(1, 1'000'000'000));
-  tools::add_default(app, "--max-connections", options.http.connections, "connections that are served at the same time")
+  add_default(app, "--max-inputs", options.limits.inputs, "most images or texts of a request")->check(CLI::Range(1, 100'000));
+  add_default(app, "--max-body", options.limits.body_bytes, "most bytes of a request")->check(CLI::Range(1'000, 1'000'000'000));
+  add_default(app, "--max-text", options.limits.text_bytes, "most bytes of a text")->check(CLI::Range(1, 1'000'000));
+  add_default(app, "--max-pixels", options.limits.pixels, "most pixels of an image")->check(CLI::Range(1, 1'000'000'000));
+  add_default(app, "--max-connections", options.http.connections, "connections that are served at the same time")
       ->check(CLI::Range(1, 65'536));
-  tools::add_default(app, "--body-seconds", options.http.body_seconds, "longest time that a client may take to send a body")
-      ->check(tools::positive_number());
+  add_default(app, "--body-seconds", options.http.body_seconds, "longest time that a client may take to send a body")
+      ->check(positive_number());
   app.add_flag("--quiet", options.quiet, "write no line for each request");
-  if (const auto code = tools::parse_arguments(app, argc, argv)) return *code;
+  if (const auto code = parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-serve", [&] { return serve(options); });
 }
+
+}  // namespace tessera::tools
