@@ -13,11 +13,11 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/models/model_file.h>
+#include <tessera/objectives/make_objective.h>
 #ifdef TESSERA_WITH_DATA
 #include "src/data/image/image_views.h"
 #include <tessera/data/loading/loader.h>
-#include <tessera/models/model_file.h>
-#include <tessera/objectives/make_objective.h>
 #endif
 
 namespace tessera::bench {
@@ -146,7 +146,7 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
 }
 
 /// Returns a synthetic batch. The number of texts per image and the crop sizes are as in the configuration's data pipeline.
-Batch TrainingStep::make_synthetic_batch(const config::Node& tree) const {
+Batch TrainingStep::make_synthetic_batch([[maybe_unused]] const config::Node& tree) const {
   std::map<std::string, config::Size> sizes;
   std::map<std::string, std::int64_t> texts;
 #ifdef TESSERA_WITH_DATA
