@@ -9,15 +9,16 @@ function(tessera_library name)
   set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES ${name})
 endfunction()
 
-# tessera_program(NAME source... LINK target... [FRONT_END source...]) adds a program in build/bin, built from the sources before LINK.
-# With FRONT_END, this program is libexec/tessera/NAME instead, and bin/NAME is a small front end without LibTorch. The sources of the
-# front end define answer_at_once (tools/front_end.h).
+# tessera_program(NAME source... LINK target... [FRONT_END type]) adds a program in build/bin, built from the sources before LINK.
+# With FRONT_END, this program is libexec/tessera/NAME instead, and bin/NAME is a small front end without LibTorch that reads the arguments
+# into an object of `type`. It compiles the reader of OpenCLIP's parameters, which belongs to the library `tessera`, that it does not link.
 function(tessera_program name)
-  cmake_parse_arguments(arg "" "" "LINK;FRONT_END" ${ARGN})
+  cmake_parse_arguments(arg "" "FRONT_END" "LINK" ${ARGN})
   set(program ${name})
   if(arg_FRONT_END)
     set(program ${name}_program)
-    add_executable(${name} front_end.cpp ${arg_FRONT_END})
+    add_executable(${name} front_end.cpp ${PROJECT_SOURCE_DIR}/src/foreign/open_clip/parameters.cpp)
+    target_compile_definitions(${name} PRIVATE TESSERA_ARGUMENTS=${arg_FRONT_END})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(${name} PRIVATE tessera_arguments CLI11::CLI11)
     add_dependencies(${name} ${program})

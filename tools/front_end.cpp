@@ -7,10 +7,14 @@
 
 #include <unistd.h>
 
-#include "tools/front_end.h"
+#include "tools/evaluate_arguments.h"
+#include "tools/trainer_arguments.h"
 
 int main(int argc, char** argv) {
-  if (const auto code = tessera::tools::answer_at_once(argc, argv)) return *code;
+  using namespace tessera;
+  using namespace tessera::tools;
+  TESSERA_ARGUMENTS arguments;  // the type is a definition of the build
+  if (const auto code = parse(argc, argv, arguments)) return *code;
   std::error_code failure;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
   const std::filesystem::path program =

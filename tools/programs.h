@@ -1,6 +1,6 @@
 #pragma once
 
-/// The programs whose code is in libraries, so that a unity build compiles it together with other code: tessera_programs, if not said otherwise.
+/// The programs whose code is in a library, tessera_programs if nothing else is said, so that a unity build compiles it with other code.
 namespace tessera::tools {
 
 int convert_main(int argc, char** argv);

@@ -2,6 +2,7 @@
 #include <torch/nn/init.h>
 
 #include "src/models/attention.h"
+#include "src/models/layers.h"
 #include "src/models/modified_resnet.h"
 #include "src/models/named_parts.h"
 

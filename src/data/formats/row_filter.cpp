@@ -44,7 +44,8 @@ IdList::IdList(const std::string& path) : file_(path) {
     ids_ = ids.data();
     size_ = static_cast<std::int64_t>(ids.size() / kIdBytes);
   } catch (const BadNpy& error) {
-    user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them) in a .npy file: ", error.what());
+    user_error(path, ": expected ids as pairs of uint64 (numpy's dtype \"u8,u8\", as DataComp publishes them) in a .npy file: ",
+               error.what());
   }
   for (std::int64_t i = 1; i < size_; ++i) {
     if (at(i - 1) <= at(i)) continue;
