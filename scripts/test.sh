@@ -14,4 +14,11 @@ scripts/setup.sh
 # Several tests run at the same time, each with several threads. Threads that wait must not keep a core busy: with OpenMP's default, tests
 # that train take up to four times as long. One test more than there are cores runs, because tests that start ranks or programs often wait.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-ctest --test-dir "build$build_suffix" --output-on-failure --parallel "$(($(nproc) + 1))" "$@"
+report=$PWD/build$build_suffix/Testing/report.xml
+rm -f "$report"
+ctest --test-dir "build$build_suffix" --output-on-failure --output-junit "$report" --parallel "$(($(nproc) + 1))" "$@" || {
+  status=$?
+  # Of thousands of tests, the output of those that failed is far up.
+  scripts/check/failed_tests.py "$report"
+  exit $status
+}

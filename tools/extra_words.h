@@ -5,15 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "src/base/contains.h"
 #include "tools/overrides.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::tools {
-
-inline bool holds_word(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
 
 /// Handles command lines like "--set a.b= 1", where the word `extra` ("1") belongs to no option: returns "--set a.b=1". Returns an empty
 /// text for other command lines.
@@ -34,9 +31,9 @@ inline std::string describe_extra_words(const std::vector<std::string>& extra, c
   const std::string& first = extra.front();
   if (const std::string meant = joined_assignment(first, line); !meant.empty())
     return concat(first, ": expected KEY=VALUE without spaces: ", meant);
-  if (is_assignment(first) && holds_word(options, "--set")) return first + ": put --set before it: --set " + first;
+  if (is_assignment(first) && contains(options, "--set")) return first + ": put --set before it: --set " + first;
   const bool is_yaml = first.ends_with(".yaml") || first.ends_with(".yml");
-  if (is_yaml && holds_word(options, "--config") && !holds_word(line, "--config"))
+  if (is_yaml && contains(options, "--config") && !contains(line, "--config"))
     return concat(first, ": belongs to no option: did you mean --config ", first, "?");
   if (first.starts_with("-")) {
     const std::string nearest = nearest_name(first.substr(0, first.find('=')), options);

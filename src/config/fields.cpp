@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/config/values.h"
 #include <tessera/config/registry.h>
@@ -73,7 +74,7 @@ void for_each_value(const Node& node, const std::string& path, const std::functi
 
 void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known) {
   for (const auto& [key, value] : node.members())
-    if (std::find(known.begin(), known.end(), key) == known.end()) throw UnknownKey(value, path, key, known);
+    if (!contains(known, key)) throw UnknownKey(value, path, key, known);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include <tessera/config/fields.h>
 
@@ -83,7 +84,7 @@ std::vector<std::string> other_words(const std::string& name) {
 
 std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names) {
   for (const std::string& word : other_words(wanted))
-    if (std::find(names.begin(), names.end(), word) != names.end()) return word;
+    if (contains(names, word)) return word;
   return "";
 }
 
@@ -104,9 +105,7 @@ UnknownKey UnknownKey::seen_among(const std::vector<std::string>& paths) const {
   std::vector<std::string> wanted = other_words(key_), meant;
   wanted.insert(wanted.begin(), key_);
   for (const std::string& path : paths)
-    if (!is_path_of(where_, path) && std::find(wanted.begin(), wanted.end(), last_name(path)) != wanted.end() &&
-        std::find(meant.begin(), meant.end(), path) == meant.end())
-      meant.push_back(path);
+    if (!is_path_of(where_, path) && contains(wanted, last_name(path)) && !contains(meant, path)) meant.push_back(path);
   constexpr std::size_t most = 4;
   if (meant.empty() || meant.size() > most) return *this;
   return UnknownKey(did_you_mean(meant), where_, key_, true);

@@ -84,6 +84,7 @@ LaunchEnvironment from_torchrun(const Launcher& launcher) {
   launcher.text("MASTER_PORT", "WORLD_SIZE");
   out.port = launcher.port(kDefaultPort);
   if (launcher.find("TORCHELASTIC_RESTART_COUNT") != nullptr) out.attempt = launcher.number("TORCHELASTIC_RESTART_COUNT", "");
+  if (launcher.find(kStoreSocket) != nullptr) out.socket = launcher.number(kStoreSocket, "");
   return out;
 }
 

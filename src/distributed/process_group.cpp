@@ -25,6 +25,7 @@ c10::intrusive_ptr<c10d::TCPStore> meet(const LaunchEnvironment& environment, st
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.port);
   options.isServer = environment.rank == 0;
+  if (options.isServer && environment.socket >= 0) options.masterListenFd = environment.socket;
   options.numWorkers = static_cast<std::size_t>(environment.size);
   options.timeout = timeout;
   options.waitWorkers = true;

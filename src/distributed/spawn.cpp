@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -37,7 +38,8 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  void start(int rank, const std::vector<std::string>& arguments, const Variables& variables) {
+  // The worker inherits the socket, unless it is -1.
+  void start(int rank, const std::vector<std::string>& arguments, const Variables& variables, int socket) {
     std::vector<std::string> words{program_};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<std::string> settings;
@@ -60,6 +62,7 @@ class Workers {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(1);
     sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+    if (socket >= 0) ::fcntl(socket, F_SETFD, 0);
     ::execve("/proc/self/exe", argv.data(), environment.data());
     ::_exit(127);
   }
@@ -146,18 +149,22 @@ bool is_heeded(int signal) {
   return signal != SIGHUP || ::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN;
 }
 
-int free_port() {
-  const int handle = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  const bool bound = handle >= 0 && ::bind(handle, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     ::getsockname(handle, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool bound = socket_ >= 0 && ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0;
   const int reason = errno;
-  if (handle >= 0) ::close(handle);
-  if (!bound) user_error("cannot find a free TCP port: ", std::strerror(reason));
-  return ntohs(address.sin_port);
+  number_ = ntohs(address.sin_port);
+  if (bound) return;
+  close();
+  user_error("cannot find a free TCP port: ", std::strerror(reason));
+}
+
+void ReservedPort::close() {
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
 }
 
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments) {
@@ -166,7 +173,10 @@ int spawn_workers(const std::string& program, int count, const std::vector<std::
   variables["WORLD_SIZE"] = std::to_string(nodes.count * count);
   variables["LOCAL_WORLD_SIZE"] = std::to_string(count);
   variables["MASTER_ADDR"] = nodes.address;
-  variables["MASTER_PORT"] = std::to_string(nodes.port > 0 ? nodes.port : free_port());
+  variables.erase(kStoreSocket);
+  std::optional<ReservedPort> reserved;
+  if (nodes.port == 0) reserved.emplace();
+  variables["MASTER_PORT"] = std::to_string(reserved ? reserved->number() : nodes.port);
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(count));
   variables.emplace("OMP_NUM_THREADS", std::to_string(cores));
 
@@ -175,7 +185,10 @@ int spawn_workers(const std::string& program, int count, const std::vector<std::
     const int rank = nodes.own * count + local;
     variables["RANK"] = std::to_string(rank);
     variables["LOCAL_RANK"] = std::to_string(local);
-    workers.start(rank, arguments, variables);
+    Variables own = variables;
+    if (reserved && rank == 0) own[kStoreSocket] = std::to_string(reserved->socket());
+    workers.start(rank, arguments, own, reserved ? reserved->socket() : -1);
+    reserved.reset();
   }
   return workers.wait();
 }

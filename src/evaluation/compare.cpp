@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/evaluation/model_evaluation.h"
 #include "src/foreign/open_clip.h"
@@ -66,7 +67,7 @@ void check_models(const EvaluateOptions& options) {
   for (const std::string& model : options.compare) {
     const EvaluateOptions own = options_of(options, model);
     const InferenceModel loaded = load_for_inference(model, own.device, own.reading);
-    if (std::find(files.begin(), files.end(), loaded.path) != files.end())
+    if (contains(files, loaded.path))
       user_error("--compare: ", model, " is given twice");
     files.push_back(loaded.path);
     const SuiteSettings suite = load_suite(own, run_config_of(loaded));

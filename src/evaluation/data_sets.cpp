@@ -8,6 +8,7 @@
 #include <set>
 
 #include "src/base/clock.h"
+#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/formats/published_tables.h"
@@ -296,7 +297,7 @@ std::string SuiteMean::title() const {
 std::vector<SuiteMean> suite_means(const std::vector<DataSetSettings>& sets, const std::map<std::string, double>& scores) {
   Names groups;
   for (const DataSetSettings& set : sets)
-    if (!set.group.empty() && std::ranges::find(groups, set.group) == groups.end()) groups.push_back(set.group);
+    if (!set.group.empty() && !contains(groups, set.group)) groups.push_back(set.group);
   groups.emplace_back();  // all data sets
   std::vector<SuiteMean> out;
   for (const std::string& group : groups) {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "src/measure/profiler.h"
+#include "src/base/contains.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
@@ -118,8 +119,7 @@ std::int64_t Profiler::host_waits() const {
     });
   };
   return std::ranges::count_if(events, [&](const kineto::KinetoEvent& event) {
-    return event.deviceType() == at::kCPU && std::ranges::find(kWaiting, event.name()) != kWaiting.end() &&
-           marked(event);
+    return event.deviceType() == at::kCPU && contains(kWaiting, event.name()) && marked(event);
   });
 }
 

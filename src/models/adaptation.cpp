@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/contains.h"
 #include "src/models/transformer_block.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -31,14 +32,13 @@ void check_blocks(const LoraSettings& settings, std::size_t blocks, const std::s
 void add_adapters(Encoder& encoder, const LoraSettings& settings, const std::string& name, const std::string& path) {
   const auto blocks = blocks_of(encoder);
   check_blocks(settings, blocks.size(), name, path);
-  const auto among = [](const auto& list, const auto& item) { return std::find(list.begin(), list.end(), item) != list.end(); };
   std::set<std::string> found;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
-    if (!settings.blocks.empty() && !among(settings.blocks, static_cast<std::int64_t>(i))) continue;
+    if (!settings.blocks.empty() && !contains(settings.blocks, static_cast<std::int64_t>(i))) continue;
     for (const auto& module : blocks[i]->adaptable_modules()) {
       auto& adaptable = dynamic_cast<Adaptable&>(*module);
       for (const LinearMap& map : adaptable.linear_maps()) {
-        if (!among(settings.layers, map.layer)) continue;
+        if (!contains(settings.layers, map.layer)) continue;
         const std::int64_t in = module->named_parameters()[map.parameter].size(1);
         if (settings.rank > std::min(in, map.rows))
           user_error(path, ".rank: is ", settings.rank, ", but ", map.layer, " maps ", in, " numbers to ", map.rows,

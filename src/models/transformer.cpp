@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/contains.h"
 #include "src/models/batch_norm.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/transformer.h"
@@ -97,7 +98,7 @@ ResidualStream Transformer::run(const at::Tensor& x, const SequenceInfo& sequenc
           drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
-    const bool local = sequence.local && std::ranges::find(sequence.local_blocks, i) != sequence.local_blocks.end();
+    const bool local = sequence.local && contains(sequence.local_blocks, i);
     const SequenceInfo& seen = local ? *sequence.local : sequence;
     const auto run = [&block, seen, factors, real, of_tokens = keys[static_cast<std::size_t>(i)]](const ResidualStream& given) {
       const RealRows rows(real);

@@ -9,6 +9,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/nn/functional/linear.h>
 
+#include "src/base/contains.h"
 #include "src/ops/activation.h"
 #include "src/ops/kernel_call.h"
 #include <tessera/ops/numeric.h>
@@ -130,7 +131,7 @@ TuningKey linear_map_tuning_key(const kernels::GemmProblem& p) {
 std::string choose_algorithm(const kernels::GemmProblem& problem, const std::vector<std::string>& algorithms) {
   if (algorithms.empty()) return {};
   const char* const tuned = tuned_configuration(linear_map_tuning_key(problem));
-  return tuned != nullptr && std::ranges::find(algorithms, tuned) != algorithms.end() ? tuned : algorithms.front();
+  return tuned != nullptr && contains(algorithms, tuned) ? tuned : algorithms.front();
 }
 
 at::Tensor apply_map(const at::Tensor& x, const MapParameters& parameters, bool by_functional) {

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include <tessera/base/error.h>
 #include <tessera/config/shipped.h>
@@ -237,8 +238,7 @@ const char* tuned_configuration(const TuningKey& key, const std::vector<std::str
   const auto found = choices.find(key);
   if (found == choices.end()) return nullptr;
   const std::string& name = found->second.configuration;
-  if (!known.empty() && std::ranges::find(known, name) == known.end())
-    refuse_tuned_configuration(key, "there is no configuration " + name);
+  if (!known.empty() && !contains(known, name)) refuse_tuned_configuration(key, "there is no configuration " + name);
   return name.c_str();
 }
 

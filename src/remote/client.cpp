@@ -9,6 +9,7 @@
 #include <iterator>
 #include <random>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/in_threads.h"
 #include "src/base/md5.h"
@@ -101,7 +102,7 @@ std::string md5_of(const Address& address, const HttpReply& reply) {
 bool may_pass(const HttpReply& reply) {
   if (!reply.problem.empty()) return reply.may_pass;
   constexpr std::array passing{408L, 429L, 500L, 502L, 503L, 504L};
-  return std::ranges::find(passing, reply.status) != passing.end() || element(reply.body, "Code") == "BadDigest";
+  return contains(passing, reply.status) || element(reply.body, "Code") == "BadDigest";
 }
 
 // Returns the 16 bytes of an MD5.

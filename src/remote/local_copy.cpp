@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 
+#include "src/base/contains.h"
 #include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -37,10 +38,6 @@ bool describes(const std::string& name) {
 
 bool is_pointer(const std::string& name) {
   return name == "latest" || name == "best";
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
 }
 
 /// The files of a remote folder, whose address ends in /.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/report/compared_run.h"
+#include "src/base/contains.h"
 #include "src/report/natural_order.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -330,7 +331,7 @@ void add_path(const std::string& name, const char* problem, std::vector<fs::path
   std::error_code remote;  // a model in a store has no path
   fs::path path = fs::canonical(name, remote);
   if (remote) path = name;
-  if (std::ranges::find(paths, path) != paths.end()) user_error(name, ": ", problem);
+  if (contains(paths, path)) user_error(name, ": ", problem);
   paths.push_back(path);
 }
 

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/report/comparison.h"
 #include "src/report/markdown_table.h"
 #include <tessera/base/error.h>
@@ -87,7 +88,7 @@ std::vector<std::pair<std::string, std::string>> row_key(const ComparedRun& run,
   if (run.settings.empty()) return {{"folder", run.folder}};
   std::vector<std::pair<std::string, std::string>> key = run.settings;
   std::erase_if(key, [&](const auto& setting) {
-    return setting.first == "seed" || std::ranges::find(ignored, setting.first) != ignored.end();
+    return setting.first == "seed" || contains(ignored, setting.first);
   });
   return key;
 }
@@ -135,7 +136,7 @@ void note_on_splits(const std::vector<Row>& rows, const std::vector<ComparedRun>
     const ComparedRun& one = runs[known->second];
     std::vector<std::string> keys;
     for (const SettingRow& setting : differing_settings({one, other}))
-      if (setting.key != "seed" && std::ranges::find(ignored, setting.key) == ignored.end()) keys.push_back(setting.key);
+      if (setting.key != "seed" && !contains(ignored, setting.key)) keys.push_back(setting.key);
     notes.push_back(concat(one.name, " and ", other.name, " are separate rows, because they differ in ", join_names(keys), "."));
   }
 }
@@ -185,7 +186,7 @@ const ScoreRow& find_row(const std::string& column, const std::vector<ScoreRow>&
   std::vector<const ScoreRow*> found;
   std::vector<std::string> known, data;
   for (const ScoreRow& row : rows) {
-    if (std::ranges::find(known, key_of(row)) == known.end()) known.push_back(key_of(row));
+    if (!contains(known, key_of(row))) known.push_back(key_of(row));
     if (row.task != parts[1].str() || row.metric != parts[4].str()) continue;
     data.push_back(concat("[", row.data, "]"));
     if (row.data.find(parts[3].str()) != std::string::npos) found.push_back(&row);

@@ -4,6 +4,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include <tessera/base/text.h>
@@ -54,7 +55,7 @@ Body::Body(std::string_view text, const std::vector<std::string>& known, const L
   if (json_.is_discarded()) bad_request("", "the body is not valid JSON in UTF-8");
   if (!json_.is_object()) bad_request("", "the body must be a JSON object with the fields ", join_names(known));
   for (const auto& [name, value] : json_.items())
-    if (std::ranges::find(known, name) == known.end()) bad_request(name, "unknown field ", printable(name, 60), suggestion(name, known));
+    if (!contains(known, name)) bad_request(name, "unknown field ", printable(name, 60), suggestion(name, known));
 }
 
 const nlohmann::json& Body::at(const std::string& field) const {
@@ -77,7 +78,7 @@ std::string Body::text(const std::string& field, const std::string& usual) const
 
 std::string Body::choice(const std::string& field, const std::vector<std::string>& choices) const {
   const std::string chosen = text(field, choices.front());
-  if (std::ranges::find(choices, chosen) == choices.end())
+  if (!contains(choices, chosen))
     bad_request(field, field, ": expected one of ", join_names(choices), ", got ", printable(chosen, 60));
   return chosen;
 }

@@ -9,14 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "tests/distributed/ranks.h"
-#include <tessera/distributed/spawn.h>
 
 namespace tessera {
 
 /// Returns a group of one rank over NCCL: this process on its first GPU.
 inline ProcessGroup nccl_group() {
-  const LaunchEnvironment place{0, 1, 0, "127.0.0.1", free_port()};
-  return ProcessGroup::connect(place, {.backend = "nccl", .timeout = 60}, at::Device(at::kCUDA, 0));
+  return ProcessGroup::connect({}, {.backend = "nccl", .timeout = 60}, at::Device(at::kCUDA, 0));
 }
 
 /// The number of connected ranks, and the backend that connects them.

@@ -1,3 +1,7 @@
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include "src/distributed/connection.h"
@@ -65,6 +69,27 @@ TEST(Launch, ReadsTorchrun) {
   EXPECT_EQ(got.port, 29401);
   EXPECT_EQ(got.attempt, 0);
   EXPECT_EQ(launch_environment(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).attempt, 2);
+  EXPECT_EQ(got.socket, -1);
+  EXPECT_EQ(launch_environment(with(kTorchrun, {{kStoreSocket, "7"}})).socket, 7);
+}
+
+TEST(ReservedPort, CannotBeTakenBeforeRank0ListensOnIt) {
+  ReservedPort port;
+  const auto can_bind = [&] {
+    const int other = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int reuse = 1;  // as c10d's store and Gloo set it
+    ::setsockopt(other, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port.number()));
+    const bool bound = ::bind(other, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(other);
+    return bound;
+  };
+  EXPECT_FALSE(can_bind());
+  port.close();
+  EXPECT_TRUE(can_bind());
 }
 
 TEST(Launch, ReadsSlurm) {

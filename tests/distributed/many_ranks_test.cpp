@@ -92,7 +92,8 @@ void live(const LaunchEnvironment& place, int lost, double begin, SharedMemory& 
 
 void measure(int ranks) {
   SharedMemory shared(ranks);
-  const int port = free_port(), lost = ranks / 2;
+  ReservedPort port;
+  const int lost = ranks / 2;
   const double begin = steady_seconds();
   std::vector<pid_t> children;
   std::cout << std::flush;
@@ -100,13 +101,15 @@ void measure(int ranks) {
     const pid_t child = ::fork();
     if (child == 0) {
       try {
-        live({rank, ranks, rank, "127.0.0.1", port}, lost, begin, shared);
+        live({.rank = rank, .size = ranks, .local_rank = rank, .address = "127.0.0.1", .port = port.number(), .socket = port.socket()}, lost,
+             begin, shared);
       } catch (const std::exception& error) {
         std::cerr << concat("rank ", rank, ": ", error.what(), "\n") << std::flush;
         ::_exit(1);
       }
     }
     children.push_back(child);
+    port.close();
   }
   for (const pid_t child : children) {
     int status = 0;

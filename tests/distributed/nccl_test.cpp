@@ -1,9 +1,12 @@
 // Runs with one rank, because NCCL cannot connect two ranks on the same GPU. Skipped without a GPU.
 #include <future>
 
+#include <unistd.h>
+
 #include "tests/distributed/group_case.h"
 #include "tests/support/contains.h"
 #include "tests/support/test_name.h"
+#include <tessera/distributed/spawn.h>
 
 namespace tessera {
 namespace {
@@ -27,10 +30,12 @@ TEST(Nccl, GroupsShutDownCleanlyWithWorkInFlight) {
 
 TEST(GlooOnAGpu, PassesTensorsAroundTheRing) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
-  const auto received_by = [port = free_port()](int rank) {
+  const ReservedPort port;
+  const auto received_by = [&](int rank) {
     const at::Device gpu(at::kCUDA, 0);
-    const ProcessGroup group = ProcessGroup::connect({.rank = rank, .size = 2, .address = "127.0.0.1", .port = port},
-                                                     {.backend = "gloo", .timeout = 60}, gpu);
+    const ProcessGroup group = ProcessGroup::connect(
+        {.rank = rank, .size = 2, .address = "127.0.0.1", .port = port.number(), .socket = rank == 0 ? ::dup(port.socket()) : -1},
+        {.backend = "gloo", .timeout = 60}, gpu);
     const at::Tensor own = at::full({3}, 1.0 + rank, gpu), received = at::zeros_like(own);
     group.pass_on(own, received).wait();
     return received.sum().item<double>();

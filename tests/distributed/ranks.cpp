@@ -46,13 +46,16 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera_ranks_XXXXXX").string();
   const std::string folder = ::mkdtemp(pattern.data());
   const auto file = [&](int rank) { return folder + "/" + std::to_string(rank) + ".safetensors"; };
-  const int port = free_port();
+  ReservedPort port;
   std::fflush(nullptr);  // otherwise the children would print the buffered output again
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();
-    if (child == 0) live({rank, count, rank, "127.0.0.1", port}, backend, file(rank), body);
+    if (child == 0)
+      live({.rank = rank, .size = count, .local_rank = rank, .address = "127.0.0.1", .port = port.number(), .socket = port.socket()}, backend,
+           file(rank), body);
     children.push_back(child);
+    port.close();
   }
   bool good = true;
   for (const pid_t child : children) {

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "src/base/contains.h"
 #include "src/measure/machine.h"
 #include "src/ops/sparsify_group.h"
 #include <tessera/base/error.h>
@@ -106,14 +107,14 @@ TuneBench measure_tuning(const TuneSettings& settings) {
   std::vector<std::string> names;
   for (const TunableOperator& each : operators) names.push_back(each.name);
   for (const std::string& wanted : settings.operators)
-    if (std::ranges::find(names, wanted) == names.end()) user_error("--operators ", wanted, suggestion(wanted, names));
+    if (!contains(names, wanted)) user_error("--operators ", wanted, suggestion(wanted, names));
   const Timer timer = [&](const std::function<void()>& call) {
     return median_seconds(settings.device, call, settings.repeats, settings.time_limit);
   };
   TuneBench bench;
   bench.table.gpu = machine_name(settings.device);
   for (const TunableOperator& each : operators) {
-    if (!settings.operators.empty() && std::ranges::find(settings.operators, each.name) == settings.operators.end()) continue;
+    if (!settings.operators.empty() && !contains(settings.operators, each.name)) continue;
     for (const TuningCase& tuned : each.cases(settings.device)) {
       bench.add(tuned, tune(tuned, timer));
       const TuningCandidate* const best = bench.cases.back().best();

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/base/host.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -202,7 +203,7 @@ Settings optimizer(const Parameters& p) {
 
 bool is_another_optimizer(const Parameters& p) {
   static constexpr std::array<const char*, 6> known = {"adamw", "timm/adamw", "timm/lamb", "timm/lion", "timm/sgd", "timm/momentum"};
-  return std::find(known.begin(), known.end(), p.text("opt")) == known.end();
+  return !contains(known, p.text("opt"));
 }
 
 bool has_moments(const Parameters& p) {

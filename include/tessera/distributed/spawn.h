@@ -16,8 +16,26 @@ inline constexpr std::array kSavingSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP};
 /// does.
 bool is_heeded(int signal);
 
-/// Returns a TCP port of this machine that was free a moment ago.
-int free_port();
+/// A free TCP port of the loopback, which no other process can take: a socket is bound to it. The process of rank 0 inherits the socket and
+/// listens on it (LaunchEnvironment::socket).
+class ReservedPort {
+ public:
+  /// Throws UserError if no port is free.
+  ReservedPort();
+  ~ReservedPort() { close(); }
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+  int number() const { return number_; }
+  int socket() const { return socket_; }
+  /// Closes this process's socket. Only rank 0 may keep one, or else other ranks could still connect to the port when rank 0 is gone.
+  void close();
+
+ private:
+  int socket_, number_ = 0;
+};
+
+/// The environment variable that names LaunchEnvironment::socket.
+inline constexpr const char* kStoreSocket = "TESSERA_STORE_SOCKET";
 
 /// The machines of a job on which spawn_workers() is called, on each with the same number of processes.
 struct Nodes {

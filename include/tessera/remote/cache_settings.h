@@ -7,7 +7,7 @@
 
 namespace tessera::remote {
 
-/// The settings data.cache of a run: how objects of remote stores (s3://, gs://, http://, https://) are fetched and kept on the local disk.
+/// The settings data.cache of a run: how remote files (s3://, gs://, hf://, http://, https://) are fetched and kept on the local disk.
 struct CacheSettings {
   config::OutputPath folder;
   std::int64_t size_mb = 65'536;

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
@@ -102,7 +103,7 @@ FeatureManifest manifest_in(const OrderedJson& json) {
   json.at("data").get_to(out.data);
   json.at("dtype").get_to(out.dtype);
   constexpr std::array<const char*, 3> kTypes = {"float32", "bfloat16", "float16"};
-  require(std::find(kTypes.begin(), kTypes.end(), out.dtype) != kTypes.end(), "dtype");
+  require(contains(kTypes, out.dtype), "dtype");
   out.samples = count_in(json.at("samples"));
   for (const auto& [reason, count] : json.at("left_out").items()) out.left_out[reason] = count_in(count);
   for (const OrderedJson& tensor : json.at("tensors")) out.tensors.push_back(tensor_in(tensor));

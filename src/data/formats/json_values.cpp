@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
 #include "src/io/stand_in.h"
@@ -168,7 +169,7 @@ class ItemParser {
 
   void check_complete() const {
     for (const auto& [name, reader] : readers_)
-      if (std::find(seen_.begin(), seen_.end(), name) == seen_.end())
+      if (!contains(seen_, name))
         user_error(path_, ": has no list \"", name, "\"; its members are: ", seen_.empty() ? "none" : printable(join_names(seen_), 500));
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "src/base/contains.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
 
@@ -26,7 +27,7 @@ std::optional<BmpHeader> read_bmp_header(std::string_view file) {
   const std::uint32_t size = in.u32(kFileHeader);
   BmpHeader out;
   const std::array<std::uint32_t, 7> known = {12, 40, 52, 56, 64, 108, 124};
-  if (std::ranges::find(known, size) == known.end() || file.size() < kFileHeader + size) return std::nullopt;
+  if (!contains(known, size) || file.size() < kFileHeader + size) return std::nullopt;
   out.palette = kFileHeader + size;
   if (size == kOldHeader) {
     out.width = in.u16(kFileHeader + 4);

@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
@@ -124,7 +125,7 @@ std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const 
 std::string SampleTransform::missing_field(const Sample& sample) const {
   const std::vector<std::string> found = fields_of(sample);
   for (const std::string& name : needed_fields(needs_))
-    if (std::find(found.begin(), found.end(), name) == found.end()) return name;
+    if (!contains(found, name)) return name;
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
@@ -174,7 +175,7 @@ TextView negatives(const NegativeViewSettings& settings, std::int64_t count) {
   const auto chosen_kinds = [kinds = settings.kinds](const Sample& sample) {
     std::vector<std::string> out;
     for (const HardNegative& negative : sample.negatives)
-      if (kinds.empty() || std::ranges::find(kinds, negative.kind) != kinds.end()) out.push_back(negative.caption);
+      if (kinds.empty() || contains(kinds, negative.kind)) out.push_back(negative.caption);
     return out;
   };
   return texts_if_in(

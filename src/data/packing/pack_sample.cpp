@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/formats/json_values.h"
@@ -183,7 +184,7 @@ OrderedJson describe_objects(const std::vector<ObjectAnnotation>& objects, const
 /// Whether the field `caption` holds nothing but captions of the sample.
 bool repeats_captions(const OrderedJson& caption, const Sample& sample) {
   const auto is_known = [&](const OrderedJson& text) {
-    return text.is_string() && std::ranges::find(sample.captions, strip(text.get_ref<const std::string&>())) != sample.captions.end();
+    return text.is_string() && contains(sample.captions, strip(text.get_ref<const std::string&>()));
   };
   return caption.is_array() ? std::ranges::all_of(caption, is_known) : is_known(caption);
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "src/base/contains.h"
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
 #include <tessera/base/error.h>
@@ -104,8 +105,7 @@ std::string joint(const CaptionPlan& plan, std::size_t i) {
 bool assign(const CaptionPlan& plan, const Scene& scene, std::size_t next, std::vector<std::size_t>& chosen) {
   if (next == plan.mentions.size()) return true;
   for (std::size_t i = 0; i < scene.objects.size(); ++i) {
-    if (std::find(chosen.begin(), chosen.end(), i) != chosen.end() || !fits(plan.mentions[next], scene.objects[i]))
-      continue;
+    if (contains(chosen, i) || !fits(plan.mentions[next], scene.objects[i])) continue;
     if (next > 0 && !could_hold(plan.joins[next - 1].relation, scene.objects[chosen.back()], scene.objects[i]))
       continue;
     chosen.push_back(i);
@@ -189,7 +189,7 @@ std::vector<std::string> write_parts(const Scene& scene, Random& random) {
   std::vector<std::string> out;
   const auto add = [&](const CaptionPlan& plan) {
     std::string text = write(plan, scene.tone).text;
-    if (std::find(out.begin(), out.end(), text) == out.end()) out.push_back(std::move(text));
+    if (!contains(out, text)) out.push_back(std::move(text));
   };
   const std::size_t count = scene.objects.size();
   for (std::size_t i = 0; i < count; ++i) {

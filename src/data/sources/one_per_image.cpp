@@ -10,6 +10,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/data/image/decode.h"
 #include "src/data/sources/source_view.h"
@@ -100,7 +101,7 @@ class MergedSample {
     const auto found = std::ranges::find(out_.texts, field.name, &TextField::name);
     if (found == out_.texts.end()) return out_.texts.push_back(std::move(field));
     for (std::string& text : field.texts)
-      if (std::ranges::find(found->texts, text) == found->texts.end()) found->texts.push_back(std::move(text));
+      if (!contains(found->texts, text)) found->texts.push_back(std::move(text));
     found->is_list = found->is_list || found->texts.size() > 1;
   }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
 #include "src/data/formats/captions.h"
@@ -37,7 +38,7 @@ std::vector<std::string> captions_in(const Json& value, bool sentences) {
 }
 
 void erase_known(std::vector<std::string>& texts, const std::vector<std::string>& known) {
-  std::erase_if(texts, [&](const std::string& text) { return std::ranges::find(known, text) != known.end(); });
+  std::erase_if(texts, [&](const std::string& text) { return contains(known, text); });
 }
 
 /// Returns the text or list of texts in a text field; nullopt for null.

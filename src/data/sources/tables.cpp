@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
 #include "src/data/formats/json_values.h"
@@ -359,7 +360,7 @@ CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
   const std::vector<std::string> columns = Table(path, separator).columns();
   std::vector<std::string> missing;
   for (const std::string& name : {out.image_keys.front(), out.caption_keys.front()})
-    if (std::ranges::find(columns, name) == columns.end()) missing.push_back(name);
+    if (!contains(columns, name)) missing.push_back(name);
   if (missing.empty()) return out;
   user_error(given, ": has no column ", join_names(missing), "; its columns are: ", printable(join_names(columns), 1000),
              ". Name the columns of images and captions: {name: csv, path: ", flow_value(path), ", separator: ", flow_value(*out.separator),

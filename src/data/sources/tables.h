@@ -23,7 +23,9 @@ struct CsvSettings : RowSettings {
 
 template <class Visitor>
 void fields(Visitor& v, CsvSettings& s) {
-  v("path", s.path, "text tables with the column names in the first line: one file, a list, a pattern, or a folder of .csv files");
+  v("path", s.path,
+    "text tables with the column names in the first line: one file, a list, a pattern, or a folder of .csv files, local or remote (see "
+    "data.cache)");
   v("separator", s.separator,
     "separator of columns: one character, tab or comma (OpenCLIP's --csv-separator); null: the tab, comma, semicolon or | found in "
     "the first line");
@@ -46,7 +48,8 @@ struct JsonLinesSettings : RowSettings {
 
 template <class Visitor>
 void fields(Visitor& v, JsonLinesSettings& s) {
-  v("path", s.path, "files with one JSON object per line: one file, a list, a pattern, or a folder of .jsonl files");
+  v("path", s.path,
+    "files with one JSON object per line: one file, a list, a pattern, or a folder of .jsonl files, local or remote (see data.cache)");
   v("images", s.images, "folder of the images; empty: the folder of the list");
   v("split", s.split, "read only the lines of this split, such as test; empty: all");
   v("sentences", s.sentences,
@@ -74,7 +77,7 @@ template <class Visitor>
 void fields(Visitor& v, ParquetSettings& s) {
   v("path", s.path,
     "Parquet or Arrow files: one file, a list, a pattern (train-*.parquet), a folder of them, or a folder written by Hugging Face "
-    "datasets' save_to_disk or downloaded from the Hub");
+    "datasets' save_to_disk or downloaded from the Hub; local or remote (see data.cache)");
   v("configuration", s.configuration,
     "configuration of the data set in the folder `path`, as its README.md or its folders name it; empty: the default one");
   v("split", s.split,

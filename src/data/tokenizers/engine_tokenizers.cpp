@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "src/base/contains.h"
 #include "src/data/tokenizers/caption_cleanup.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/characters.h"
@@ -160,7 +161,7 @@ json open_clip_rules(std::string_view merges, const std::string& origin) {
 std::vector<std::string> read_pieces(const std::string& bytes, const std::string& origin) {
   std::vector<std::string> pieces = split_lines(bytes);
   for (const char* special : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
-    if (std::find(pieces.begin(), pieces.end(), special) == pieces.end())
+    if (!contains(pieces, special))
       user_error(origin, ": has no ", special, " among its ", pieces.size(),
                  " lines; expected BERT's vocab.txt, one piece per line");
   for (std::string& piece : pieces)

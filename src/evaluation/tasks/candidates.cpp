@@ -5,6 +5,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/evaluation/tasks/candidates.h"
 #include <tessera/base/text.h>
@@ -46,8 +47,7 @@ std::int64_t place_of_words(const Names& names, const std::string& words, bool w
   std::size_t least = std::string::npos;
   for (std::size_t i = 0; words != " " && i < names.size(); ++i) {
     const bool fits = whole ? names[i] == words : names[i].find(words) != std::string::npos;
-    if (!fits || names[i].size() >= least || std::ranges::find(taken, static_cast<std::int64_t>(i)) != taken.end())
-      continue;
+    if (!fits || names[i].size() >= least || contains(taken, static_cast<std::int64_t>(i))) continue;
     best = static_cast<std::int64_t>(i);
     least = names[i].size();
   }

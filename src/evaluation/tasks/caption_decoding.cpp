@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/contains.h"
+
 namespace tessera {
 namespace {
 
@@ -34,7 +36,7 @@ TowerInput on_device_of(const Captioning& captioning, const TowerInput& texts) {
 
 SpecialIds special_ids_of(const Tokenizer& tokenizer) {
   const std::vector<std::int64_t> special = tokenizer.special_ids(), text = tokenizer.encode("a");
-  const auto is_special = [&](std::int64_t id) { return std::ranges::find(special, id) != special.end(); };
+  const auto is_special = [&](std::int64_t id) { return contains(special, id); };
   SpecialIds out;
   if (!text.empty() && is_special(text.front())) out.begin = text.front();
   if (!text.empty() && is_special(text.back())) out.ends.push_back(text.back());

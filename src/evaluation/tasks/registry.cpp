@@ -3,6 +3,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "src/base/contains.h"
 #include "src/data/loading/reported_samples.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -100,7 +101,7 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const std::string& note : result.notes) {
     if (context.reported != nullptr && context.reported->tell(task.name + " notes", note) == ReportedSamples::Tell::no) continue;
-    const bool warns = std::ranges::find(result.warnings, note) != result.warnings.end();
+    const bool warns = contains(result.warnings, note);
     log::write(warns ? log::Level::warning : log::Level::info, concat(task.name, ": ", note));
   }
   return result;

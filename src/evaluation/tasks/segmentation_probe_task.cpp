@@ -1,4 +1,5 @@
 // The task segmentation_probe, which segments images by a linear classifier on frozen patch features.
+#include "src/base/contains.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/probe_fit.h"
@@ -94,7 +95,7 @@ class SegmentationProbeTask final : public TrainTestTask<SegmentationProbeSettin
     const MaskClasses out = mask_classes(source, class_names_for(settings_.classes, *source, "segmentation_probe"),
                                          "segmentation_probe.classes", settings_.ignore, source->class_names());
     for (const std::string& name : settings_.ignore)
-      if (std::ranges::find(out.names, name) == out.names.end())
+      if (!contains(out.names, name))
         user_error("segmentation_probe.ignore: no class is called ", name, "; there are ", join_names(out.names));
     return out;
   }

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/segmentation_record.h"
@@ -41,7 +42,7 @@ std::optional<std::int64_t> called_background(const MaskClasses& classes) {
 }
 
 bool says_no_class(const std::string& name) {
-  return std::ranges::find(kNoClass, plain_name(name)) != kNoClass.end();
+  return contains(kNoClass, plain_name(name));
 }
 
 std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
@@ -139,14 +140,13 @@ MaskClasses mask_classes(std::shared_ptr<const Source> source, std::vector<std::
   const std::int64_t background = source->background_class();
   for (std::size_t i = 0; i < names.size(); ++i)
     if (static_cast<std::int64_t>(i) != background &&
-        (says_no_class(names[i]) || (!own.empty() && says_no_class(own[i]))) &&
-        std::ranges::find(ignored, names[i]) == ignored.end())
+        (says_no_class(names[i]) || (!own.empty() && says_no_class(own[i]))) && !contains(ignored, names[i]))
       ignored.push_back(names[i]);
   return {std::move(source), std::move(names), setting, std::move(ignored), true, std::move(own)};
 }
 
 bool MaskClasses::is_ignored(std::int64_t value) const {
-  return value < count() && std::ranges::find(ignored, names[static_cast<std::size_t>(value)]) != ignored.end();
+  return value < count() && contains(ignored, names[static_cast<std::size_t>(value)]);
 }
 
 Required masked() {

@@ -1,3 +1,4 @@
+#include "src/base/contains.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/tasks/data_task.h"
@@ -134,7 +135,7 @@ class TokensTask final : public DataTask<TokenImageSettings> {
     }
     const auto count = std::min<std::ptrdiff_t>(kCaptionTokens, std::ssize(order));
     const auto hits = std::count_if(order.begin(), order.begin() + count, [&](std::int64_t entry) {
-      return activations[entry].item<double>() > 0 && std::find(contained.begin(), contained.end(), entry) != contained.end();
+      return activations[entry].item<double>() > 0 && contains(contained, entry);
     });
     return static_cast<double>(hits) / static_cast<double>(count);
   }

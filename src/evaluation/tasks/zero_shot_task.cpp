@@ -1,5 +1,6 @@
 #include <set>
 
+#include "src/base/contains.h"
 #include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/zero_shot.h"
@@ -51,7 +52,7 @@ std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
     return config::Problem{"labels", concat("has ", settings.labels.size(), " numbers, but `classes` has ", settings.classes.items.size(),
                                             " names: give one for each")};
   for (const std::string& other : settings.other_groups)
-    if (std::ranges::find(settings.groups, other.substr(0, other.rfind(':'))) == settings.groups.end())
+    if (!contains(settings.groups, other.substr(0, other.rfind(':'))))
       return config::Problem{"other_groups", concat("has ", other, "; expected FIELD:N, where FIELD is one of `groups`")};
   if (auto problem = validate(settings.compared)) return problem;
   return check_templates(settings.templates);
@@ -237,7 +238,7 @@ class ZeroShotTask final : public DataTask<ZeroShotSettings> {
       const auto shares = metrics::group_shares(ranks.lt(k), at::tensor(numbers, at::kLong));
       const std::string prefix = concat("top", k, "_", field);
       const auto is_other = [&](std::int64_t group) {
-        return std::ranges::find(settings_.other_groups, concat(field, ":", group)) != settings_.other_groups.end();
+        return contains(settings_.other_groups, concat(field, ":", group));
       };
       std::optional<double> worst_no_other;
       bool has_other = false;

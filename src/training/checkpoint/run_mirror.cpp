@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
+#include "src/base/contains.h"
 #include "src/base/host.h"
 #include "src/remote/cache.h"
 #include "src/training/checkpoint/best_checkpoint.h"
@@ -31,10 +32,6 @@ class DamagedCheckpoint : public UserError {
  public:
   using UserError::UserError;
 };
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
 
 // Sorts the names of checkpoints, oldest first, and removes duplicates.
 std::vector<std::string> in_order(const std::vector<std::string>& steps) {
@@ -167,7 +164,7 @@ void RunMirror::fetch_checkpoint(const std::string& step, const Objects& objects
 void RunMirror::fetch_files(const Objects& objects) {
   for (const auto& [name, state] : objects) {
     const fs::path path(name);
-    const bool inside = path.is_relative() && std::ranges::find(path, "..") == path.end() && !name.ends_with('/');
+    const bool inside = path.is_relative() && !contains(path, "..") && !name.ends_with('/');
     if (is_run_file(name) && inside) fetch(name, state, folder_ / path);
   }
 }
@@ -310,8 +307,7 @@ void RunMirror::store_run_files() {
     const std::string name = entry->path().lexically_relative(folder_);
     // Folders of checkpoints change while they are listed.
     const fs::path& path = entry->path();
-    if (std::ranges::find(left_out_, path.lexically_normal()) != left_out_.end() || path.filename() / "" == kCheckpoints)
-      entry.disable_recursion_pending();
+    if (contains(left_out_, path.lexically_normal()) || path.filename() / "" == kCheckpoints) entry.disable_recursion_pending();
     if (entry->is_regular_file() && is_run_file(name)) store_file(name);
   }
 }

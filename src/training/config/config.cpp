@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/config/environment.h"
 #include "src/config/values.h"
@@ -113,7 +114,7 @@ void check_keep_best(const Config& c, const Node& tree) {
          metric.empty() ? "nothing" : metric);
   const std::string task = metric.substr(0, dot);
   if (tasks.empty()) fail("is ", metric, ", but evaluation.tasks is empty: nothing is measured");
-  if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
+  if (!contains(tasks, task))
     fail("is ", metric, ", but no task of evaluation.tasks is called ", task, ": they are ", join_names(tasks));
   if (c.evaluation.every_steps == 0)
     fail("is set, but evaluation.every_steps is 0, so only the final state is measured: set it");

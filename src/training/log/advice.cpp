@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/base/contains.h"
 #include "src/measure/machine.h"
 #include "src/training/checkpoint/checkpoint.h"
 #include "src/training/run/epochs.h"
@@ -292,7 +293,7 @@ Lines start_advice(const TrainingRun& run, const Config& config, int ranks) {
     out.push_back(concat("data.loader.batch_size is 1: the objective ", config.objective.name,
                          " compares a pair with the others of its batch, but there are none: use a larger batch"));
   const std::vector<std::int64_t> widths = run.objective->nested_widths();
-  if (const std::int64_t whole = run.model->embed_dim(); !widths.empty() && std::ranges::find(widths, whole) == widths.end())
+  if (const std::int64_t whole = run.model->embed_dim(); !widths.empty() && !contains(widths, whole))
     out.push_back(concat("objective.matryoshka.widths does not have ", whole, ", the width of the embeddings: whole embeddings are not trained"));
   if (const auto line = longer_than_run(config)) out.push_back(*line);
   if (const auto line = lack_of_room(run, config)) out.push_back(*line);

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -72,7 +73,7 @@ void MetricsTable::add(const nlohmann::ordered_json& row) {
   add_cells("", row, cells);
   std::vector<std::string> columns = columns_;
   for (const auto& [name, value] : cells)
-    if (std::ranges::find(columns, name) == columns.end()) columns.push_back(name);
+    if (!contains(columns, name)) columns.push_back(name);
   const bool again = !last_.empty() && last_.front() == row.at("step").dump();
   std::vector<std::string> fields = again ? last_ : std::vector<std::string>{};
   fields.resize(columns.size());

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"
@@ -219,7 +220,7 @@ class TextVectorWriter {
 
 EncodedImages without_unneeded(EncodedImages encoded, const std::vector<std::string>& needed) {
   const auto drop = [&](const char* name, at::Tensor& tensor) {
-    if (std::find(needed.begin(), needed.end(), name) == needed.end()) tensor = at::Tensor();
+    if (!contains(needed, name)) tensor = at::Tensor();
   };
   drop("tokens", encoded.tokens);
   drop("class_token", encoded.class_token);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/base/contains.h"
 #include "src/evaluation/embedder_views.h"
 #include "src/models/text_conditioned_pool.h"
 #include "src/training/run/run_loss.h"
@@ -41,7 +42,7 @@ void check_judged_metric(const Config& config, const Embedder& embedder, const s
       for (const std::int64_t width : widths) names.push_back(concat(own, ".", CutEmbedder(embedder, width).prefix(), name));
     }
   }
-  if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
+  if (!names.empty() && !contains(names, metric)) throw UserError(not_measured(metric, names));
 }
 
 // Returns the objective's first pool, in alphabetical order of names, or null if the objective has no pool. The evaluation of a checkpoint

@@ -125,7 +125,7 @@ void fields(auto& v, DataSettings& s) {
     "embeddings of the training images' crops and of their captions from the teachers of the objective affinity, which trainer "
     "--write-features computes once: {folder: FOLDER, models: [MODEL, ...]}; null: none");
   v("loader", s.loader, "batches and augmentation");
-  v("cache", s.cache, "the local copies of remote files");
+  v("cache", s.cache, "the local copies of remote files, whose paths begin with s3://, gs://, hf://, http:// or https://");
 }
 
 /// Weights to start from, instead of random ones.

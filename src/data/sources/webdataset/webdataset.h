@@ -70,8 +70,8 @@ struct WebDatasetSettings : RowSettings {
 template <class Visitor>
 void fields(Visitor& v, WebDatasetSettings& s) {
   v("path", s.path,
-    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them, on local disks or in stores (s3://, gs://, "
-    "http://, https://); as streams: .tar.gz, .tgz, and the output of commands (pipe:COMMAND {000..099})");
+    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them, local or remote (see data.cache); as "
+    "streams: .tar.gz, .tgz, and the output of commands (pipe:COMMAND {000..099})");
   v("json_captions", s.json_captions,
     "fields of the json member that hold a caption or a list of captions, in addition to the members in caption_keys; text_fields, "
     "negatives_keys and regions_keys name fields of the json member, too");

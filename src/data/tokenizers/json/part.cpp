@@ -1,5 +1,6 @@
 #include "src/data/tokenizers/json/part.h"
 
+#include "src/base/contains.h"
 #include "src/data/tokenizers/json/characters.h"
 #include <tessera/base/error.h>
 
@@ -25,7 +26,7 @@ std::string Part::name_of(std::string_view key) const {
 
 void Part::allow(const Keys& keys) const {
   for (const auto& [key, value] : json_.items()) {
-    if (key == "type" || std::ranges::find(keys, key) != keys.end()) continue;
+    if (key == "type" || contains(keys, key)) continue;
     const std::string name = what_ == "model" ? name_of(shown(key)) : concat(shown(key), " of its ", what_, " ", shown(type_));
     user_error(origin_, ": ", name, " is not supported");
   }
