@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "src/base/contains.h"
 #include "tools/overrides.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

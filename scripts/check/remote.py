@@ -49,6 +49,8 @@ import time
 import urllib.request
 import zlib
 
+from ports import free_ports
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUCKET = "shards"
 
@@ -76,12 +78,6 @@ def write_shards(folder, count, each, jpeg=False):
                     tar.addfile(info, io.BytesIO(data))
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def installed(name):
     """Returns the path of a program that a Python package may have installed, or None."""
     return shutil.which(name, path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
@@ -100,8 +96,7 @@ def seaweed(folder, shards):
                             "actions": ["Admin", "Read", "Write", "List"]}]}
     (folder / "keys.json").write_text(json.dumps(keys))
     (folder / "weed").mkdir()
-    # SeaweedFS adds 10000 to each port for a second one.
-    s3, master, volume, filer = (20000 + port % 20000 for port in (free_port(), free_port(), free_port(), free_port()))
+    s3, master, volume, filer = free_ports(4, also=10000)  # SeaweedFS adds 10000 to each port for a second one
     command = [program, "server", f"-dir={folder / 'weed'}", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 'keys.json'}", "-ip=127.0.0.1",
                "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=100",
                "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0"]
@@ -135,7 +130,7 @@ def caddy(program, folder, shards, upstream):
     key, public = folder / "key.pem", folder / "public.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
                     "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(public)], check=True, capture_output=True)
-    ports = free_port(), free_port()
+    ports = free_ports(2)
     sites = zip(ports, (f"root * {shards}\nfile_server", f"reverse_proxy 127.0.0.1:{upstream}"))
     (folder / "Caddyfile").write_text("{\nadmin off\nauto_https off\nservers {\nprotocols h1 h2\n}\n}\n" + "".join(
         f"https://localhost:{port} {{\ntls {public} {key}\n{site}\n}}\n" for port, site in sites))

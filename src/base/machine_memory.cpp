@@ -6,7 +6,6 @@
 #include <limits>
 #include <vector>
 
-#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 

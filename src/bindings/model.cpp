@@ -10,7 +10,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/bindings/objective.h"
 #include "src/bindings/tokenizer.h"
 #include "src/data/image/patches.h"

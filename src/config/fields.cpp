@@ -1,10 +1,10 @@
+#include <tessera/base/text.h>
 #include <tessera/config/fields.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/config/values.h"
 #include <tessera/config/registry.h>

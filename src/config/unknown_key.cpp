@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <map>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
+#include <tessera/base/text.h>
 #include <tessera/config/fields.h>
 
 namespace tessera::config {

@@ -49,9 +49,10 @@ void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const 
   Agreement(group, what, own, {}).check();
 }
 
-int ranks_on_this_machine(const ProcessGroup& group) {
+MachineRanks ranks_on_this_machine(const ProcessGroup& group) {
   const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(machine_name()));
-  return static_cast<int>((group.all_gather(at::full({1}, host, at::kLong)) == host).sum().item<std::int64_t>());
+  const at::Tensor here = group.all_gather(at::full({1}, host, at::kLong)) == host;
+  return {.count = static_cast<int>(here.sum().item<std::int64_t>()), .first = static_cast<int>(here.to(at::kInt).argmax().item<std::int64_t>())};
 }
 
 std::vector<at::Tensor> gather_on_rank0(const ProcessGroup& group, const at::Tensor& own) {

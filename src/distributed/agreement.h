@@ -45,8 +45,12 @@ class Agreement {
 /// work for that message: "reading the checkpoint". Without other ranks this only calls body().
 void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body);
 
-/// Returns how many ranks run on this rank's machine. Collective.
-int ranks_on_this_machine(const ProcessGroup& group);
+/// The ranks on this rank's machine.
+struct MachineRanks {
+  int count = 1, first = 0;  // their number, and the lowest of them
+};
+/// Collective.
+MachineRanks ranks_on_this_machine(const ProcessGroup& group);
 
 /// Returns the tensors of all ranks on rank 0, in rank order, and nothing on the others. CPU tensors of equal shape and type.
 std::vector<at::Tensor> gather_on_rank0(const ProcessGroup& group, const at::Tensor& own);

@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/evaluation/model_evaluation.h"
 #include "src/foreign/open_clip.h"

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "src/base/clock.h"
-#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/data_fingerprint.h"
 #include "src/data/formats/published_tables.h"

@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include "src/measure/profiler.h"
-#include "src/base/contains.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/base/contains.h"
 #include "src/models/transformer_block.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

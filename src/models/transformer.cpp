@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include "src/base/contains.h"
 #include "src/models/batch_norm.h"
 #include "src/models/per_sample_rng.h"
 #include "src/models/transformer.h"
+#include <tessera/base/text.h>
 #include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {

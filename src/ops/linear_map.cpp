@@ -9,9 +9,9 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/nn/functional/linear.h>
 
-#include "src/base/contains.h"
 #include "src/ops/activation.h"
 #include "src/ops/kernel_call.h"
+#include <tessera/base/text.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

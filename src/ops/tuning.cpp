@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <torch/version.h>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include <iterator>
 #include <random>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/in_threads.h"
 #include "src/base/md5.h"

@@ -5,7 +5,6 @@
 #include <deque>
 #include <mutex>
 
-#include "src/base/contains.h"
 #include "src/remote/store.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "src/report/compared_run.h"
-#include "src/base/contains.h"
 #include "src/report/natural_order.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -12,7 +12,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/report/comparison.h"
 #include "src/report/markdown_table.h"
 #include <tessera/base/error.h>

@@ -4,7 +4,6 @@
 #include <semaphore>
 #include <thread>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include <tessera/base/text.h>

@@ -118,9 +118,12 @@ std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resum
   if (stages.size() > 1 && resume.from != "auto" && resume.from != "none")
     user_error("--resume ", resume.from, ": a run with several stages can only be resumed with --resume auto");
   std::pair<Outcome, int> end{Outcome::finished, 0};
-  for (const Stage& stage : stages) {
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    const Stage& stage = stages[i];
     const bool named = !stage.name.empty();
-    const Config config = with_steps(stage.config, group);
+    Config config = with_steps(stage.config, group);
+    // Other machines than rank 0's do not have the previous stage's files.
+    if (stage.follows && folder_use(config, group).separate) config.start.weights = *stages[i - 1].config.run.mirror;
     const bool over = named && resume.from == "auto" &&
                       run_on_rank0(group, "looking for finished stages", [&] { return finished(config); });
     if (named && group.first())

@@ -39,8 +39,9 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
       group_(group),
       heartbeat_(group, config.distributed.heartbeat),
       folder_(config.run.path()),
-      lock_(take_run_folder(config, group)),
-      mirror_(begin_mirror(config, resume.from, group)),
+      use_(folder_use(config, group)),
+      lock_(take_run_folder(config, group, use_)),
+      mirror_(begin_mirror(config, resume.from, group, use_)),
       tiles_(settle_chunks(config_, group)),
       run_(build_on_all_ranks(config_, group)),
       gradients_(make_reducer(run_, config, group)),
@@ -49,7 +50,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
       guard_(changed_by_a_step(run_), scale_),
       grad_norm_groups_(grad_norm_groups(*run_.optimizer)),
       monitor_(config_, group_, run_, folder_),
-      checkpoints_(config_, group_, run_, folder_, mirror_.get(), [this](const std::string& text) { monitor_.log().error(text); }),
+      checkpoints_(config_, group_, run_, folder_, use_.separate, mirror_.get(), [this](const std::string& text) { monitor_.log().error(text); }),
       non_finite_(config_, group_, run_, runner_, guard_, checkpoints_, monitor_.log(), folder_),
       pacer_([this] { return mark_device(run_.device); }) {
   if (group_.first()) {

@@ -32,9 +32,15 @@ enum class Outcome {
 /// Returns true if evaluation/step_N.json of this step covers all evaluation tasks of the run.
 bool holds_evaluation(const Config& config, std::int64_t step);
 
+/// How a rank uses the run's local folder.
+struct FolderUse {
+  bool separate = false;  // each machine has its own one: run.folder is in a store, and the ranks are on several machines
+  bool keeps = true;      // this rank makes and locks the folder: rank 0, and with `separate` the first rank of each machine
+};
+
 /// Runs the training that a configuration describes, as one rank of a group. Only rank 0 writes files, shows progress and
-/// evaluates. All ranks must see the run's folder, which holds config.yaml (resolved), log.txt, metrics.jsonl, run.html,
-/// checkpoints/ and evaluation/step_N.json.
+/// evaluates. All ranks must see the run's folder, unless run.folder is in a store. The folder holds config.yaml (resolved), log.txt,
+/// metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
   /// resume.from is "none" (a fresh start; refuses a folder that already holds checkpoints), "auto" (the run's newest intact
@@ -57,6 +63,8 @@ class Trainer {
   void warn_of_settings() const;
   void print_plan() const;
   PlanSettings plan_settings() const;
+  /// Brings the checkpoint that rank 0 has chosen to the machines that do not see rank 0's folder. `step` is its step, on rank 0.
+  void bring_to_other_machines(const std::string& folder, std::int64_t step);
   /// If training.micro_batch is `auto`, sets it to the largest number that fits on every rank, and logs this number.
   void settle_micro_batch();
   /// Throws the UserError that explains a step that ran out of memory.
@@ -94,8 +102,9 @@ class Trainer {
   ProcessGroup group_;
   Heartbeat heartbeat_;
   std::string folder_;
-  std::unique_ptr<io::FileLock> lock_;  // lock on the run's folder, on rank 0
-  std::unique_ptr<RunMirror> mirror_;   // on rank 0, if the run has one
+  FolderUse use_;
+  std::unique_ptr<io::FileLock> lock_;  // lock on the run's folder, on the rank that keeps the folder
+  std::unique_ptr<RunMirror> mirror_;   // on the same rank, if the run has one
   std::string tiles_;  // what `chunk: auto` has chosen, for the log
   TrainingRun run_;
   GradientReducer gradients_;
@@ -116,13 +125,16 @@ class Trainer {
   double seconds_before_ = 0;  // training time of earlier sessions
 };
 
-/// Checks that all ranks have the same configuration. Then rank 0 creates the run's folder and locks it. Throws UserError on every rank if
-/// another trainer holds the lock or if one rank fails.
-std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group);
+/// Collective.
+FolderUse folder_use(const Config& config, const ProcessGroup& group);
 
-/// Makes the run's mirror on rank 0, and begins its session, which may fetch the run into its folder. Returns null on the other ranks, and
-/// if the run has no mirror. Throws UserError on every rank.
-std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group);
+/// Checks that all ranks have the same configuration. Then the ranks that keep the run's folder create and lock it. Throws UserError on every
+/// rank if another trainer holds the lock or if one rank fails.
+std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group, const FolderUse& use);
+
+/// Makes the run's mirror on the ranks that keep its folder; on rank 0, also begins its session, which may fetch the run into this folder.
+/// Returns null on the other ranks, and if the run has no mirror. Throws UserError on every rank.
+std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group, const FolderUse& use);
 
 /// Builds the run on every rank. Throws UserError on every rank if one of them fails.
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group);

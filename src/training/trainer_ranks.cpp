@@ -31,10 +31,20 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
 
 }  // namespace
 
-std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group) {
+FolderUse folder_use(const Config& config, const ProcessGroup& group) {
+  FolderUse out{.keeps = group.first()};
+  if (group.alone()) return out;
+  const MachineRanks here = ranks_on_this_machine(group);
+  out.separate = here.count < group.size() && works_in_cache(config);
+  out.keeps = out.keeps || (out.separate && here.first == group.rank());
+  return out;
+}
+
+std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group, const FolderUse& use) {
   check_same_configuration(config, group);
   std::unique_ptr<io::FileLock> lock;
-  run_on_rank0(group, "taking the run folder", [&] {
+  run_on_all_ranks(group, "taking the run folder", [&] {
+    if (!use.keeps) return;
     const std::string folder = config.run.path();
     make_folder(folder);
     std::string holder;
@@ -42,22 +52,32 @@ std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const Proces
     if (!lock)
       user_error(folder, ": another trainer is using this run folder (", holder,
                  "): wait until it ends, stop it, or choose another run.folder");
-    return true;
   });
   return lock;
 }
 
-std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group) {
+std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group, const FolderUse& use) {
   std::unique_ptr<RunMirror> mirror;
   if (!config.run.mirror) return mirror;
-  const int here = ranks_on_this_machine(group);
-  run_on_rank0(group, "looking into run.mirror", [&] {
-    check_mirrored_folder(config, group.size(), here);
-    mirror = std::make_unique<RunMirror>(config, config.run.path());
-    mirror->begin(resume);
-    return true;
+  run_on_all_ranks(group, "looking into run.mirror", [&] {
+    if (use.keeps) mirror = std::make_unique<RunMirror>(config, config.run.path());
+    if (group.first()) mirror->begin(resume);
   });
   return mirror;
+}
+
+void Trainer::bring_to_other_machines(const std::string& folder, std::int64_t step) {
+  if (folder.empty() || !use_.separate) return;
+  run_on_rank0(group_, "storing the checkpoint", [&] {
+    if (!checkpoints_.is_own(folder, step))
+      user_error("--resume ", folder, ": the ranks are on several machines, which have only the checkpoints of run.folder: continue with "
+                 "--resume auto, or begin with these weights (start.weights)");
+    mirror_->update();  // rank 0 may have a checkpoint that an earlier session has not stored
+    return true;
+  });
+  run_on_all_ranks(group_, "fetching the checkpoint", [&] {
+    if (mirror_ && !group_.first()) mirror_->fetch(std::filesystem::path(folder).filename());
+  });
 }
 
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {

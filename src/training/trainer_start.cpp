@@ -76,6 +76,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
     return !other_data.empty();
   });
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
+  bring_to_other_machines(folder, chosen ? chosen->second.state.step : 0);
   run_on_all_ranks(group_, "reading the checkpoint", [&] {
     if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder, /*verify=*/false)};
     if (chosen) {
@@ -158,7 +159,7 @@ PlanSettings Trainer::plan_settings() const {
   out.rank = group_.rank();
   out.ranks = group_.size();
   if (group_.alone()) return out;
-  out.ranks_here = out.started = ranks_on_this_machine(group_);
+  out.ranks_here = out.started = ranks_on_this_machine(group_).count;
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // memory of the gradient reducer's buckets
   return out;

@@ -7,7 +7,6 @@ Exits with code 77, which ctest reports as skipped, if torch cannot be imported.
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,11 +39,7 @@ def run(*command, **environment):
 
 
 def torchrun(*command):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return run(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", 2, "--master-port", port, *command,
-               PYTHONPATH=str(ROOT / "python"))
+    return run(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, *command, PYTHONPATH=str(ROOT / "python"))
 
 
 def train(folder, *settings, ranks=1):

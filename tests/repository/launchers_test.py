@@ -6,13 +6,16 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
+import sys
 import tempfile
 import textwrap
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts/check"))
+from ports import free_ports  # noqa: E402
+
 LAUNCH = ROOT / "scripts/launch"
 TRAINER = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin/trainer"
 needs_trainer = unittest.skipUnless(TRAINER.exists(), "the programs are not built")
@@ -80,12 +83,12 @@ class Launchers(unittest.TestCase):
         self.assertIn("--nnodes 2:4 --nproc-per-node 8", out.stdout)
         self.assertIn("--config shapes_clip --resume auto --set training.global_batch=64", out.stdout)
 
-    def check_batch(self, command, **environment):
+    def check_batch(self, command, folder="folder: /data/runs/sparc_b16", **environment):
         """Expects the resolved configuration of a run of SPARC on 32 or 16 ranks."""
         out = self.run_script(*command, **environment)
         self.assertEqual(out.returncode, 0, out.stderr)
         self.assertIn("global_batch: 16384", out.stdout)
-        self.assertIn("folder: /data/runs/sparc_b16", out.stdout)
+        self.assertIn(folder, out.stdout)
         return int(re.search(r"\n    batch_size: (\d+)", out.stdout)[1])
 
     @needs_trainer
@@ -103,15 +106,13 @@ class Launchers(unittest.TestCase):
         text = (LAUNCH / "skypilot.yaml").read_text(encoding="utf-8")
         self.stand_in("tessera/bin/trainer", f'exec {TRAINER} "$@" --print-config')
         script = textwrap.dedent(text[text.index("run: |\n") + len("run: |\n"):])
-        batch = self.check_batch(["bash", "-euc", script], RUN="sparc_b16", CONFIG="sparc_vitb16", GLOBAL_BATCH="16384", SKYPILOT_NUM_NODES="2",
+        batch = self.check_batch(["bash", "-euc", script], folder="mirror: s3://your-bucket/runs/sparc_b16", RUN="sparc_b16", CONFIG="sparc_vitb16", GLOBAL_BATCH="16384", SKYPILOT_NUM_NODES="2",
                                  SKYPILOT_NODE_RANK="1", SKYPILOT_NODE_IPS="10.0.0.1\n10.0.0.2", SKYPILOT_NUM_GPUS_PER_NODE="8")
         self.assertEqual(batch, 1024)
 
     @needs_trainer
     def test_two_nodes_train_together(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_ports(1)[0]
         settings = [f"run.folder={self.folder}/run", "training.steps=2", "training.global_batch=16", "data.train.size=64", "training.threads=1",
                     "evaluation.tasks=[]", "schedule.warmup_steps=0", "log.tensorboard=false"]
         nodes = [subprocess.Popen([TRAINER, "--nproc", "2", "--config", "shapes_clip", "--set", *settings], stdout=subprocess.PIPE,

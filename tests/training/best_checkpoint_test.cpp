@@ -31,7 +31,7 @@ class KeepBest : public ::testing::Test {
     config_ = config;
     fs::create_directories(folder_ / "run/checkpoints");
     run_ = build_training_run(config_);
-    keeper_ = std::make_unique<CheckpointKeeper>(config_, group_, run_, folder_ / "run", /*mirror=*/nullptr,
+    keeper_ = std::make_unique<CheckpointKeeper>(config_, group_, run_, folder_ / "run", /*separate=*/false, /*mirror=*/nullptr,
                                                  [&](const std::string& text) { errors_.push_back(text); });
   }
 

@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kernels/sparsify_group/sparsify_group.h"
-#include "src/base/contains.h"
 #include "src/measure/machine.h"
 #include "src/ops/sparsify_group.h"
 #include <tessera/base/error.h>

@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/base/host.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <concepts>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +18,13 @@ std::string join_names(const std::vector<std::string>& names);
 
 /// Returns the end of an error message about an unknown name: ": did you mean X?", or "; known: a, b and c" if none is near.
 std::string suggestion(std::string_view wanted, const std::vector<std::string>& names);
+
+/// Returns whether a range has an element that equals `value`, as C++23's std::ranges::contains.
+template <std::ranges::input_range Range, class Value>
+  requires std::equality_comparable_with<std::ranges::range_reference_t<Range>, const Value&>
+bool contains(Range&& range, const Value& value) {
+  return std::ranges::find(range, value) != std::ranges::end(range);
+}
 
 std::vector<std::string> split(std::string_view text, char separator);
 /// Splits a text into lines, without their line ends (LF or CRLF). A line end at the end of the text does not add an empty line.

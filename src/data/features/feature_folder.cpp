@@ -9,7 +9,6 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"

@@ -18,7 +18,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "src/base/contains.h"
 #include "src/data/formats/column_file.h"
 
 namespace tessera {
@@ -410,7 +409,7 @@ class ParquetFile : public ArrowFile {
 
   // Returns the indices of the leaf columns below the named columns.
   static std::vector<int> leaves(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& names) {
-    const auto is_named = [&](const std::string& name) { return contains(names, name); };
+    const auto is_named = [&](const std::string& name) { return std::ranges::find(names, name) != names.end(); };
     std::vector<int> out;
     for (int i = 0; i < schema.num_columns(); ++i)
       if (is_named(schema.GetColumnRoot(i)->name()) || is_named(schema.Column(i)->path()->ToDotString()))

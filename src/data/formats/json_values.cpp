@@ -11,7 +11,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
 #include "src/io/stand_in.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "src/base/contains.h"
 #include "src/data/image/raster_files.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

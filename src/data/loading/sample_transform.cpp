@@ -4,7 +4,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"

@@ -7,7 +7,6 @@
 #include <set>
 #include <span>
 
-#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>

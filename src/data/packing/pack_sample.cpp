@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/dump_utf8.h"
 #include "src/data/formats/json_values.h"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "src/base/contains.h"
 #include "src/data/shapes/shapes.h"
 #include <src/data/shapes/captions.h>
 #include <tessera/base/error.h>

@@ -10,7 +10,6 @@
 #include <span>
 #include <unordered_map>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/data/image/decode.h"
 #include "src/data/sources/source_view.h"

@@ -5,7 +5,6 @@
 #include <mutex>
 #include <set>
 
-#include "src/base/contains.h"
 #include "src/base/dump_utf8.h"
 #include "src/base/printable.h"
 #include "src/data/formats/captions.h"

@@ -6,7 +6,6 @@
 #include <map>
 #include <set>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/data/formats/data_files.h"
 #include "src/data/formats/json_values.h"

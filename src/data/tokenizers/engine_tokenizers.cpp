@@ -4,7 +4,6 @@
 #include <functional>
 #include <vector>
 
-#include "src/base/contains.h"
 #include "src/data/tokenizers/caption_cleanup.h"
 #include "src/data/tokenizers/json/assembled.h"
 #include "src/data/tokenizers/json/characters.h"

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/evaluation/tasks/candidates.h"
 #include <tessera/base/text.h>

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/base/contains.h"
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "src/base/contains.h"
 #include "src/data/loading/reported_samples.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>

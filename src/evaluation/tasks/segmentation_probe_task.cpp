@@ -1,10 +1,10 @@
 // The task segmentation_probe, which segments images by a linear classifier on frozen patch features.
-#include "src/base/contains.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/tasks/probe_fit.h"
 #include "src/evaluation/tasks/segmentation_record.h"
 #include <tessera/base/random.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/segmentation_record.h"

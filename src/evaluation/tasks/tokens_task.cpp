@@ -1,8 +1,8 @@
-#include "src/base/contains.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/localization.h"
 #include "src/evaluation/tasks/data_task.h"
 #include "src/evaluation/token_space.h"
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

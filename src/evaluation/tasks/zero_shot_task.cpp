@@ -1,12 +1,12 @@
 #include <set>
 
-#include "src/base/contains.h"
 #include "src/evaluation/embedder_views.h"
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/zero_shot.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/data_task.h"
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

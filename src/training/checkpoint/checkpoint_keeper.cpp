@@ -139,11 +139,12 @@ void gather_positions(RunState& state, const DataPosition& own, const ProcessGro
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run,
-                                   const std::string& folder, RunMirror* mirror, ReportError report_error)
+                                   const std::string& folder, bool separate, RunMirror* mirror, ReportError report_error)
     : config_(config),
       group_(group),
       run_(run),
       run_folder_(folder),
+      separate_(separate),
       mirror_(mirror),
       report_error_(std::move(report_error)),
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
@@ -232,10 +233,10 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
     });
     if (saved) return;
   }
-  const bool sharded = run_.optimizer->is_sharded();
-  Checkpoint whole = sharded ? describe(state) : gather(state);
+  const bool in_parts = run_.optimizer->is_sharded() && !separate_;
+  Checkpoint whole = in_parts ? describe(state) : gather(state);
   const bool has_averages = !whole.ema.empty() || !whole.teacher.empty();
-  const bool by_several = sharded || (group_.size() > 1 && has_averages && whole.updates.empty());
+  const bool by_several = in_parts || (group_.size() > 1 && !separate_ && has_averages && whole.updates.empty());
   if (by_several ? save_parts(std::move(whole), must)
                  : run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(whole), must); }))
     last_saved_ = state.step;

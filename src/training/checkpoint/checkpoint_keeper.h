@@ -90,9 +90,10 @@ class CheckpointKeeper {
   using ReportError = std::function<void(const std::string&)>;
 
   /// `config`, `group`, `run` and `mirror` must outlive this object. `folder` is the run's folder; checkpoints are in its subfolder
-  /// `checkpoints`. `mirror` has begun its session; null on all ranks but 0, and if the run has none.
-  CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder, RunMirror* mirror,
-                   ReportError report_error);
+  /// `checkpoints`. With `separate`, the ranks of other machines cannot write there, and rank 0 writes everything. `mirror` has begun its
+  /// session on rank 0; null if the run has none.
+  CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder, bool separate,
+                   RunMirror* mirror, ReportError report_error);
 
   /// Returns the checkpoint that `resume` refers to (see Trainer), together with its folder; nothing for a fresh start. Call it
   /// only on rank 0. Throws UserError.
@@ -142,6 +143,7 @@ class CheckpointKeeper {
   const ProcessGroup& group_;
   const TrainingRun& run_;
   std::string run_folder_;
+  const bool separate_;
   RunMirror* mirror_;
   ReportError report_error_;
   CheckpointFolder folder_;

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "src/base/clock.h"
-#include "src/base/contains.h"
 #include "src/base/host.h"
 #include "src/remote/cache.h"
 #include "src/training/checkpoint/best_checkpoint.h"
@@ -217,6 +216,19 @@ void RunMirror::fetch_newest() {
     io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(own) + "\n");
 }
 
+void RunMirror::fetch(const std::string& step) {
+  try {
+    const fs::path all = folder_ / kCheckpoints;
+    for (const std::string& each : CheckpointFolder(all, 1).list())
+      if (fs::path(each).filename() != step) fs::remove_all(each);
+    const Objects objects = list();
+    if (objects.contains(concat(kCheckpoints, step, "/", kManifest)) && is_here(step, objects) && newest_intact({all / step}) >= 0) return;
+    fetch_checkpoint(step, objects);
+  } catch (const fs::filesystem_error& error) {
+    user_error(folder_.string(), ": cannot fetch the run from ", address_, ": ", error.code().message());
+  }
+}
+
 // Fetches the best of the checkpoints `steps`, unless it is the newest one, and the file that names it.
 void RunMirror::fetch_best(const std::vector<std::string>& steps, const Objects& objects) {
   const auto best = objects.find(concat(kCheckpoints, "best"));
@@ -363,13 +375,10 @@ void RunMirror::finish() {
   }
 }
 
-void check_mirrored_folder(const Config& config, int ranks, int ranks_here) {
-  const auto& mirror = config.run.mirror;
-  if (ranks == ranks_here || !mirror || config.run.path() != remote::run_folder(config.data.cache, *mirror)) return;
-  user_error("run.folder: ", *mirror,
-             ": the ranks are on several machines, which write parts of a checkpoint into one folder: set "
-             "run.folder to a folder on a disk that all of them share, and run.mirror to ",
-             *mirror);
+bool works_in_cache(const Config& config) {
+  if (!config.run.mirror) return false;
+  const fs::path all = fs::path(remote::run_folder(config.data.cache, *config.run.mirror)).parent_path();
+  return fs::absolute(config.run.path()).lexically_normal().string().starts_with((all / "").string());
 }
 
 }  // namespace tessera

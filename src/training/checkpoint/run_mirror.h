@@ -15,7 +15,7 @@ namespace tessera {
 
 /// The copy of a run's folder in a store (run.mirror). The objects have the names of the files: ADDRESS/checkpoints/step_0000100/..., and
 /// so on. Of a checkpoint, the manifest is stored last and deleted first, and `latest` and `best` are stored after the checkpoints that they
-/// name, so a reader sees only whole checkpoints. Used by rank 0 alone, by one thread at a time.
+/// name, so a reader sees only whole checkpoints. Used by rank 0, by one thread at a time; other ranks may only call fetch().
 ///
 /// The object ADDRESS/trainer.lock names the trainer that began last. An earlier one that still runs notices this before it stores the next
 /// checkpoint, and ends.
@@ -40,6 +40,10 @@ class RunMirror {
 
   /// Throws UserError if another trainer has taken over, as far as update() has seen. Any thread may call this.
   void check_owner() const;
+
+  /// Fetches the store's checkpoint of this name (step_0000100), unless the local folder has it, and deletes all other checkpoints of the
+  /// local folder. For machines that do not see rank 0's folder. Throws UserError.
+  void fetch(const std::string& step);
 
  private:
   using Objects = std::map<std::string, remote::ObjectState>;  // by name in the folder
@@ -74,8 +78,7 @@ class RunMirror {
   std::map<std::string, Facts> stored_;
 };
 
-/// Throws UserError if the ranks of a run are on several machines and its local folder is in the cache (run.folder: s3://...), which the
-/// other machines do not see.
-void check_mirrored_folder(const Config& config, int ranks, int ranks_here);
+/// Returns whether the run's local folder is in the cache (run.folder: s3://...), so each machine has its own.
+bool works_in_cache(const Config& config);
 
 }  // namespace tessera

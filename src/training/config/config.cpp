@@ -2,7 +2,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "src/base/contains.h"
 #include "src/base/printable.h"
 #include "src/config/environment.h"
 #include "src/config/values.h"

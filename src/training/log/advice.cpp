@@ -9,7 +9,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/base/contains.h"
 #include "src/measure/machine.h"
 #include "src/training/checkpoint/checkpoint.h"
 #include "src/training/run/epochs.h"

@@ -8,7 +8,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>

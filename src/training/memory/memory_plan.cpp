@@ -123,7 +123,7 @@ std::string settle_chunks(Config& config, const ProcessGroup& group) {
   if (std::ranges::none_of(chunk_settings(config), [](const ChunkSetting& each) { return each.chunk.automatic; })) return "";
   const at::Device device = choose_device(config, group.local_rank());
   std::int64_t memory = whole_memory(device);
-  if (device.is_cpu()) memory /= ranks_on_this_machine(group);
+  if (device.is_cpu()) memory /= ranks_on_this_machine(group).count;
   at::Tensor least = at::full({1}, memory, at::kLong);
   group.all_reduce(least, Reduction::min);
   return settle_chunks(config, group.size(), least.item<std::int64_t>());

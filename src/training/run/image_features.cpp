@@ -7,7 +7,6 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/base/contains.h"
 #include "src/base/digest.h"
 #include "src/base/printable.h"
 #include "src/data/features/feature_folder.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "src/base/contains.h"
 #include "src/evaluation/embedder_views.h"
 #include "src/models/text_conditioned_pool.h"
 #include "src/training/run/run_loss.h"

@@ -1,8 +1,8 @@
 #include "src/data/tokenizers/json/part.h"
 
-#include "src/base/contains.h"
 #include "src/data/tokenizers/json/characters.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 
 namespace tessera::json_tokenizer {
 
