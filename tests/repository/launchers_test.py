@@ -106,7 +106,7 @@ class Launchers(unittest.TestCase):
         text = (LAUNCH / "skypilot.yaml").read_text(encoding="utf-8")
         self.stand_in("tessera/bin/trainer", f'exec {TRAINER} "$@" --print-config')
         script = textwrap.dedent(text[text.index("run: |\n") + len("run: |\n"):])
-        batch = self.check_batch(["bash", "-euc", script], folder="mirror: s3://your-bucket/runs/sparc_b16", RUN="sparc_b16", CONFIG="sparc_vitb16", GLOBAL_BATCH="16384", SKYPILOT_NUM_NODES="2",
+        batch = self.check_batch(["bash", "-euc", script], folder="mirror: \"s3://your-bucket/runs/sparc_b16\"", RUN="sparc_b16", CONFIG="sparc_vitb16", GLOBAL_BATCH="16384", SKYPILOT_NUM_NODES="2",
                                  SKYPILOT_NODE_RANK="1", SKYPILOT_NODE_IPS="10.0.0.1\n10.0.0.2", SKYPILOT_NUM_GPUS_PER_NODE="8")
         self.assertEqual(batch, 1024)
 
