@@ -434,8 +434,8 @@ class Check:
     def refused(self, word, path, **options):
         """Expects that reading fails with one line that has this word."""
         reader = self.reader(path, **options)
-        lines = reader.communicate()[1].strip().splitlines()
-        self.report(reader.returncode == 2 and word in lines[-1], f"https: {lines[-1]}")
+        line = (reader.communicate()[1].strip().splitlines() or [""])[-1]
+        self.report(reader.returncode == 2 and word in line, f"https: {line or 'not refused'}")
 
     def epoch(self):
         self.proxy.latency, self.proxy.faults = 0.02, self.arguments.faults

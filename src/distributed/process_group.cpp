@@ -1,6 +1,8 @@
 #include <atomic>
 #include <exception>
 
+#include <fcntl.h>
+
 #include <ATen/ATen.h>
 #include <ATen/DeviceAccelerator.h>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
@@ -25,7 +27,10 @@ c10::intrusive_ptr<c10d::TCPStore> meet(const LaunchEnvironment& environment, st
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.port);
   options.isServer = environment.rank == 0;
-  if (options.isServer && environment.socket >= 0) options.masterListenFd = environment.socket;
+  if (options.isServer && environment.socket >= 0) {
+    ::fcntl(environment.socket, F_SETFD, FD_CLOEXEC);  // a command that outlives this process must not keep the port open
+    options.masterListenFd = environment.socket;
+  }
   options.numWorkers = static_cast<std::size_t>(environment.size);
   options.timeout = timeout;
   options.waitWorkers = true;

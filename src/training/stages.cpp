@@ -123,11 +123,12 @@ std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resum
     const bool named = !stage.name.empty();
     Config config = with_steps(stage.config, group);
     // Other machines than rank 0's do not have the previous stage's files.
-    if (stage.follows && folder_use(config, group).separate) config.start.weights = *stages[i - 1].config.run.mirror;
+    if (stage.follows && folder_use(stages[i - 1].config, group).separate) config.start.weights = *stages[i - 1].config.run.mirror;
     const bool over = named && resume.from == "auto" &&
                       run_on_rank0(group, "looking for finished stages", [&] { return finished(config); });
     if (named && group.first())
       log::info("stage ", stage.name, over ? ": already finished" : concat(" (of ", stages.size(), ")"));
+    if (over) store_finished_stage(config, group);
     if (over) continue;
     Trainer trainer(config, resume, group);
     end.first = trainer.run();

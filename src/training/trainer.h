@@ -34,12 +34,12 @@ bool holds_evaluation(const Config& config, std::int64_t step);
 
 /// How a rank uses the run's local folder.
 struct FolderUse {
-  bool separate = false;  // each machine has its own one: run.folder is in a store, and the ranks are on several machines
+  bool separate = false;  // each machine has its own one: the run has a mirror, and the other machines do not see rank 0's folder
   bool keeps = true;      // this rank makes and locks the folder: rank 0, and with `separate` the first rank of each machine
 };
 
 /// Runs the training that a configuration describes, as one rank of a group. Only rank 0 writes files, shows progress and
-/// evaluates. All ranks must see the run's folder, unless run.folder is in a store. The folder holds config.yaml (resolved), log.txt,
+/// evaluates. All ranks must see the run's folder, unless the run has a mirror. The folder holds config.yaml (resolved), log.txt,
 /// metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
@@ -63,8 +63,11 @@ class Trainer {
   void warn_of_settings() const;
   void print_plan() const;
   PlanSettings plan_settings() const;
-  /// Brings the checkpoint that rank 0 has chosen to the machines that do not see rank 0's folder. `step` is its step, on rank 0.
-  void bring_to_other_machines(const std::string& folder, std::int64_t step);
+  /// Brings the checkpoint that rank 0 has chosen to the machines that do not see rank 0's folder. `step` is its step, on rank 0. Returns
+  /// where it is on this machine.
+  std::string bring_to_other_machines(const std::string& chosen, std::int64_t step);
+  /// Deletes the checkpoints of these machines, so that a later session in which one of them has rank 0 fetches the whole run.
+  void forget_on_other_machines();
   /// If training.micro_batch is `auto`, sets it to the largest number that fits on every rank, and logs this number.
   void settle_micro_batch();
   /// Throws the UserError that explains a step that ran out of memory.
@@ -133,8 +136,12 @@ FolderUse folder_use(const Config& config, const ProcessGroup& group);
 std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group, const FolderUse& use);
 
 /// Makes the run's mirror on the ranks that keep its folder; on rank 0, also begins its session, which may fetch the run into this folder.
-/// Returns null on the other ranks, and if the run has no mirror. Throws UserError on every rank.
+/// Returns null on the other ranks, and if the run has no mirror. If each machine has its own folder and one has a later checkpoint than
+/// the store, brings this checkpoint to rank 0. Throws UserError on every rank.
 std::unique_ptr<RunMirror> begin_mirror(const Config& config, const std::string& resume, const ProcessGroup& group, const FolderUse& use);
+
+/// Stores what the mirror of a finished stage lacks. Throws UserError on every rank.
+void store_finished_stage(const Config& config, const ProcessGroup& group);
 
 /// Builds the run on every rank. Throws UserError on every rank if one of them fails.
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group);

@@ -75,8 +75,8 @@ void Trainer::restore_or_initialize(const Resume& resume) {
     if (chosen) other_data = check_data(run_, chosen->second, chosen->first, resume.allowed);
     return !other_data.empty();
   });
-  const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
-  bring_to_other_machines(folder, chosen ? chosen->second.state.step : 0);
+  const std::string folder =
+      bring_to_other_machines(group_.broadcast_text(chosen ? chosen->first : ""), chosen ? chosen->second.state.step : 0);
   run_on_all_ranks(group_, "reading the checkpoint", [&] {
     if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder, /*verify=*/false)};
     if (chosen) {
@@ -96,6 +96,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       monitor_.resume_at(0, state_.id);
     }
   });
+  forget_on_other_machines();
   const std::map<std::string, at::Tensor> weights = collect_weights(*run_.model, *run_.objective);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);

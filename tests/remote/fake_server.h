@@ -79,6 +79,11 @@ class FakeServer {
     const std::lock_guard lock(mutex_);
     objects_[path] = std::move(body);
   }
+  /// Removes all objects.
+  void remove_all() {
+    const std::lock_guard lock(mutex_);
+    objects_.clear();
+  }
   /// From now on, `fault` may answer requests in place of the server.
   void answer(std::function<std::optional<ServerReply>(const ServerRequest&)> fault) {
     const std::lock_guard lock(mutex_);

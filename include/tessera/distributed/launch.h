@@ -13,7 +13,7 @@ struct LaunchEnvironment {
   std::string address;  // address at which rank 0 listens; empty if there is only one process
   int port = 0;
   int attempt = 0;  // how often torchrun has restarted the ranks; its store, behind the port, outlives the attempts
-  int socket = -1;  // a socket bound to the port, which ProcessGroup::connect() closes in the end; -1: rank 0 opens one
+  int socket = -1;  // a socket that is bound to the port, on which rank 0's store listens and which the store closes; -1: rank 0 opens one
 
   bool alone() const { return size == 1; }
 };

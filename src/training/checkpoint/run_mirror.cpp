@@ -84,20 +84,19 @@ std::int64_t newest_intact(const std::vector<std::string>& checkpoints) {
   return -1;
 }
 
-std::string unique_name() {
-  std::random_device random;
-  return concat("process ", ::getpid(), " on ", host_name(), ", since ", utc_now(), " (", std::hex, random(), random(),
-                ")");
-}
-
 }  // namespace
 
-RunMirror::RunMirror(const Config& config, const std::string& folder)
+std::string RunMirror::new_trainer_name() {
+  std::random_device random;
+  return concat("process ", ::getpid(), " on ", host_name(), ", since ", utc_now(), " (", std::hex, random(), random(), ")");
+}
+
+RunMirror::RunMirror(const Config& config, const std::string& folder, std::string trainer)
     : keep_(config.checkpoint),
       folder_(fs::absolute(folder).lexically_normal()),
       address_(*config.run.mirror + "/"),
       client_(config.data.cache),
-      owner_(unique_name()) {
+      owner_(std::move(trainer)) {
   const auto leave_out = [&](const std::string& name) { left_out_.push_back((fs::absolute(name) / "").lexically_normal().parent_path()); };
   if (config.data.features) leave_out(config.data.features->folder.name);
   if (config.data.teachers) leave_out(config.data.teachers->folder.name);
@@ -211,22 +210,33 @@ void RunMirror::fetch_newest() {
       log::warning(error.what(), "; trying the previous checkpoint");
     }
   }
-  // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
-  if (own >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(own))
-    io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(own) + "\n");
+  newest_here();
 }
 
-void RunMirror::fetch(const std::string& step) {
+std::int64_t RunMirror::newest_here() {
+  const std::int64_t step = newest_intact(CheckpointFolder(folder_ / kCheckpoints, 1).list());
+  // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
+  if (step >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(step))
+    io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(step) + "\n");
+  return step;
+}
+
+void RunMirror::fetch(std::int64_t step) {
   try {
-    const fs::path all = folder_ / kCheckpoints;
-    for (const std::string& each : CheckpointFolder(all, 1).list())
-      if (fs::path(each).filename() != step) fs::remove_all(each);
+    const std::string name = step_folder_name(step);
     const Objects objects = list();
-    if (objects.contains(concat(kCheckpoints, step, "/", kManifest)) && is_here(step, objects) && newest_intact({all / step}) >= 0) return;
-    fetch_checkpoint(step, objects);
+    const bool stored = objects.contains(concat(kCheckpoints, name, "/", kManifest));
+    if (!stored || !is_here(name, objects) || newest_intact({folder_ / kCheckpoints / name}) < 0) fetch_checkpoint(name, objects);
   } catch (const fs::filesystem_error& error) {
     user_error(folder_.string(), ": cannot fetch the run from ", address_, ": ", error.code().message());
   }
+}
+
+void RunMirror::forget_checkpoints() {
+  std::error_code error;
+  fs::remove_all(folder_ / kCheckpoints, error);
+  if (!error) fs::create_directories(folder_ / kCheckpoints, error);
+  if (error) user_error((folder_ / kCheckpoints).string(), ": cannot delete the checkpoints: ", error.message());
 }
 
 // Fetches the best of the checkpoints `steps`, unless it is the newest one, and the file that names it.
@@ -373,12 +383,6 @@ void RunMirror::finish() {
     user_error(error.what(), "; the run is complete in ", folder_.string(), ", but not in ", address_,
                ": start it again with --resume auto, which stores the rest");
   }
-}
-
-bool works_in_cache(const Config& config) {
-  if (!config.run.mirror) return false;
-  const fs::path all = fs::path(remote::run_folder(config.data.cache, *config.run.mirror)).parent_path();
-  return fs::absolute(config.run.path()).lexically_normal().string().starts_with((all / "").string());
 }
 
 }  // namespace tessera
