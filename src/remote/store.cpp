@@ -39,6 +39,7 @@ Shared& shared() {
 /// is cleaned up, and a thread that still fetched then would crash.
 void stop_at_exit() {
   load_http();
+  shared();  // exists before the function below is registered, so it is destroyed only after that function has run
   [[maybe_unused]] static const int registered = std::atexit([] {
     std::unique_lock lock(shared().mutex);
     const std::shared_ptr<Store> last = shared().store;

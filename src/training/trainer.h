@@ -128,11 +128,12 @@ class Trainer {
   double seconds_before_ = 0;  // training time of earlier sessions
 };
 
-/// Collective.
+/// Checks that all ranks have the same configuration, and looks whether the machines share the run's folder. Collective. Throws UserError on
+/// every rank.
 FolderUse folder_use(const Config& config, const ProcessGroup& group);
 
-/// Checks that all ranks have the same configuration. Then the ranks that keep the run's folder create and lock it. Throws UserError on every
-/// rank if another trainer holds the lock or if one rank fails.
+/// Creates and locks the run's folder on the ranks that keep it. Throws UserError on every rank if another trainer holds the lock or if one
+/// rank fails.
 std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group, const FolderUse& use);
 
 /// Makes the run's mirror on the ranks that keep its folder; on rank 0, also begins its session, which may fetch the run into this folder.

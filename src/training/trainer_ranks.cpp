@@ -33,10 +33,6 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
   });
 }
 
-}  // namespace
-
-namespace {
-
 // Returns whether all machines see the run's folder of rank 0: whether they find a file that rank 0 writes there.
 bool is_folder_shared(const std::string& folder, const ProcessGroup& group, const MachineRanks& here) {
   const std::string file = concat(folder, "/.seen_", hexadecimal(fingerprint(group.broadcast_text(RunMirror::new_trainer_name()))));
@@ -60,6 +56,7 @@ bool is_folder_shared(const std::string& folder, const ProcessGroup& group, cons
 
 FolderUse folder_use(const Config& config, const ProcessGroup& group) {
   FolderUse out{.keeps = group.first()};
+  check_same_configuration(config, group);
   if (group.alone() || !config.run.mirror) return out;
   const MachineRanks here = ranks_on_this_machine(group);
   out.separate = here.count < group.size() && !is_folder_shared(config.run.path(), group, here);
@@ -68,7 +65,6 @@ FolderUse folder_use(const Config& config, const ProcessGroup& group) {
 }
 
 std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group, const FolderUse& use) {
-  check_same_configuration(config, group);
   std::unique_ptr<io::FileLock> lock;
   run_on_all_ranks(group, "taking the run folder", [&] {
     if (!use.keeps) return;
@@ -100,7 +96,7 @@ void take_newest_of_machines(RunMirror* mirror, const std::string& resume, const
   run_on_all_ranks(group, "storing the newest checkpoint", [&] {
     if (group.rank() == newest) mirror->update();
   });
-  run_on_rank0(group, "fetching the newest checkpoint", [&] { return mirror->fetch_newest(), true; });
+  run_on_rank0(group, "fetching the newest checkpoint", [&] { return mirror->begin("auto"), true; });
 }
 
 }  // namespace

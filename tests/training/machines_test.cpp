@@ -188,6 +188,15 @@ TEST_F(Machines, WriteTheirPartsIntoAFolderThatTheyShare) {
   EXPECT_TRUE(is_stored("checkpoints/step_0000006/optimizer_0003_of_0004.safetensors"));
 }
 
+TEST_F(Machines, CompareTheirConfigurationsFirst) {
+  run_ranks(2, [&](const ProcessGroup& group) {
+    const Config own = group.first() ? config() : config({}, path("local"));
+    const std::string error = error_of([&] { Trainer(own, "auto", group); });
+    EXPECT_TRUE(contains(error, group.first() ? "rank 1 failed at comparing configurations" : "has a different configuration")) << error;
+    return Tensors();
+  });
+}
+
 TEST_F(Machines, StartAStageFromThePreviousOne) {
   const std::string file = path("stages.yaml");
   io::write_file(file, tiny_yaml() + "run: {folder: \"s3://b/run\"}\nstages:\n  - {name: one, training: {steps: 2}}\n"

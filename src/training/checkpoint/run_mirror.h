@@ -33,8 +33,6 @@ class RunMirror {
   /// another one of the same step, fetches it, the best checkpoint, and all files of the run but its other checkpoints. These replace the
   /// local files. With another `resume`, first refuses a store with checkpoints that the local folder lacks. Throws UserError.
   void begin(const std::string& resume);
-  /// Does what begin("auto") does with the store's newest checkpoint.
-  void fetch_newest();
   /// Returns the step of the local folder's newest intact checkpoint, which `latest` then names; -1 if there is none.
   std::int64_t newest_here();
 
@@ -62,6 +60,7 @@ class RunMirror {
   std::string text_of(const std::string& name, const remote::ObjectState& state);
   void check_owner(const Objects& objects);
   void fetch(const std::string& name, const remote::ObjectState& state, const std::filesystem::path& to);
+  void fetch_newest();
   void fetch_checkpoint(const std::string& step, const Objects& objects);
   void fetch_files(const Objects& objects);
   void fetch_best(const std::vector<std::string>& steps, const Objects& objects);
