@@ -72,7 +72,7 @@ TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = G
   auto losses = on.allocate(to_bytes(std::vector<float>(in.rows, NAN), DataType::kFloat32));
   auto gradient = on.allocate(to_bytes(std::vector<float>(in.rows * pitch, NAN), in.type));
   std::vector<unsigned char> bytes(in.targets.size() * sizeof(std::int64_t));
-  std::memcpy(bytes.data(), in.targets.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(bytes.data(), in.targets.data(), bytes.size());
   auto targets = on.allocate(bytes);
   auto weights = on.allocate(to_bytes(in.weights, DataType::kFloat32));
   CrossEntropyTile call;

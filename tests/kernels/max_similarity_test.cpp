@@ -68,7 +68,7 @@ Inputs random_inputs(const MaxSimilarityProblem& problem, const Style& style = {
 std::vector<Place> places_of(Buffer& buffer) {
   const std::vector<unsigned char> bytes = buffer.read();
   std::vector<Place> places(bytes.size() / sizeof(Place));
-  std::memcpy(places.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(places.data(), bytes.data(), bytes.size());
   return places;
 }
 
