@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <tessera/base/error.h>
 #include <tessera/distributed/launch.h>

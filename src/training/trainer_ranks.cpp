@@ -10,6 +10,8 @@
 #include "src/training/interrupt.h"
 #include "src/training/trainer.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
