@@ -37,7 +37,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import statistics
 import struct
 import subprocess
@@ -49,10 +48,9 @@ import time
 import urllib.request
 import zlib
 
-from ports import free_ports
+from servers import BUCKET, caddy, installed, seaweed
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUCKET = "shards"
 
 
 def png(draw, side=48):
@@ -76,88 +74,6 @@ def write_shards(folder, count, each, jpeg=False):
                     info = tarfile.TarInfo(f"{shard:05}{i:04}.{ending}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
-
-
-def installed(name):
-    """Returns the path of a program that a Python package may have installed, or None."""
-    return shutil.which(name, path=os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ.get("PATH", "")]))
-
-
-@contextlib.contextmanager
-def seaweed(folder, shards):
-    """Starts SeaweedFS with the shards in a bucket. Yields the ports of its S3 server and of its filer, and its process id; without
-    SeaweedFS, yields three times None."""
-    program = installed("weed")
-    if program is None:
-        print("SeaweedFS is not installed (scripts/setup.sh --stores): signatures and runs are not tested", flush=True)
-        yield None, None, None
-        return
-    keys = {"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],
-                            "actions": ["Admin", "Read", "Write", "List"]}]}
-    (folder / "keys.json").write_text(json.dumps(keys))
-    (folder / "weed").mkdir()
-    s3, master, volume, filer = free_ports(4, also=10000)  # SeaweedFS adds 10000 to each port for a second one
-    command = [program, "server", f"-dir={folder / 'weed'}", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 'keys.json'}", "-ip=127.0.0.1",
-               "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=100",
-               "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    with open(folder / "weed.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            for path in sorted(shards.iterdir()):
-                upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
-            wait_for(s3, process, "SeaweedFS")
-            yield s3, filer, process.pid
-        except SystemExit:
-            print((folder / "weed.log").read_text()[-3000:])
-            raise
-        finally:
-            process.terminate()
-
-
-def wait_for(port, process, name):
-    for _ in range(600):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    sys.exit(f"{name} does not start; its log is above")
-
-
-@contextlib.contextmanager
-def caddy(program, folder, shards, upstream):
-    """Starts Caddy with a certificate of its own, folder/public.pem. Yields two ports that speak TLS: one serves the folder `shards`, and the
-    other passes requests on to the port `upstream`."""
-    key, public = folder / "key.pem", folder / "public.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-                    "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(public)], check=True, capture_output=True)
-    ports = free_ports(2)
-    sites = zip(ports, (f"root * {shards}\nfile_server", f"reverse_proxy 127.0.0.1:{upstream}"))
-    (folder / "Caddyfile").write_text("{\nadmin off\nauto_https off\nservers {\nprotocols h1 h2\n}\n}\n" + "".join(
-        f"https://localhost:{port} {{\ntls {public} {key}\n{site}\n}}\n" for port, site in sites))
-    command = [program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-    home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
-    with open(folder / "caddy.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | home) as process:
-        try:
-            for port in ports:
-                wait_for(port, process, "Caddy")
-            yield ports
-        except SystemExit:
-            print((folder / "caddy.log").read_text()[-3000:])
-            raise
-        finally:
-            process.terminate()
-
-
-def upload(url, data, process):
-    for _ in range(600):  # until the filer has started
-        try:
-            urllib.request.urlopen(urllib.request.Request(url, data=data, method="PUT"), timeout=30).close()
-            return
-        except OSError:
-            if process.poll() is not None:
-                break
-            time.sleep(0.1)
-    sys.exit(f"SeaweedFS does not take {url}; its log is above")
 
 
 class Proxy(http.server.ThreadingHTTPServer):

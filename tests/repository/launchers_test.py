@@ -14,7 +14,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "scripts/check"))
-from ports import free_ports  # noqa: E402
+from servers import free_ports  # noqa: E402
 
 LAUNCH = ROOT / "scripts/launch"
 TRAINER = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin/trainer"
