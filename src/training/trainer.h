@@ -34,7 +34,7 @@ bool holds_evaluation(const Config& config, std::int64_t step);
 
 /// How a rank uses the run's local folder.
 struct FolderUse {
-  bool separate = false;  // each machine has its own one: the run has a mirror, and the other machines do not see rank 0's folder
+  bool separate = false;  // each machine has its own: the run has a mirror, and the other machines do not see rank 0's folder
   bool keeps = true;      // this rank makes and locks the folder: rank 0, and with `separate` the first rank of each machine
 };
 

@@ -125,8 +125,6 @@ void store_finished_stage(const Config& config, const ProcessGroup& group) {
 
 std::string Trainer::bring_to_other_machines(const std::string& chosen, std::int64_t step) {
   if (chosen.empty() || !use_.separate) return chosen;
-  at::Tensor steps = at::full({1}, step, at::kLong);
-  group_.broadcast(steps);
   run_on_rank0(group_, "storing the checkpoint", [&] {
     if (!checkpoints_.is_own(chosen, step))
       user_error("--resume ", chosen, ": the ranks are on several machines, which have only the checkpoints of run.folder: continue with "
@@ -134,11 +132,11 @@ std::string Trainer::bring_to_other_machines(const std::string& chosen, std::int
     mirror_->update();  // the store may lack the checkpoint
     return true;
   });
-  step = steps.item<std::int64_t>();
+  const std::string name = std::filesystem::path(chosen).filename();
   run_on_all_ranks(group_, "fetching the checkpoint", [&] {
-    if (mirror_ && !group_.first()) mirror_->fetch(step);
+    if (mirror_ && !group_.first()) mirror_->fetch(name);
   });
-  return concat(folder_, "/checkpoints/", step_folder_name(step));
+  return concat(folder_, "/checkpoints/", name);
 }
 
 void Trainer::forget_on_other_machines() {

@@ -210,23 +210,26 @@ void RunMirror::fetch_newest() {
       log::warning(error.what(), "; trying the previous checkpoint");
     }
   }
-  newest_here();
+  if (own >= 0) name_latest(own);
 }
 
-std::int64_t RunMirror::newest_here() {
+// A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
+void RunMirror::name_latest(std::int64_t step) const {
+  const std::string name = step_folder_name(step);
+  if (named_in(pointer_in(folder_ / kCheckpoints, "latest")) != name) io::write_file(folder_ / kCheckpoints / "latest", name + "\n");
+}
+
+std::int64_t RunMirror::newest_here() const {
   const std::int64_t step = newest_intact(CheckpointFolder(folder_ / kCheckpoints, 1).list());
-  // A process that was killed may have written this checkpoint, but not its name, by which update() knows where the run is.
-  if (step >= 0 && named_in(pointer_in(folder_ / kCheckpoints, "latest")) != step_folder_name(step))
-    io::write_file(folder_ / kCheckpoints / "latest", step_folder_name(step) + "\n");
+  if (step >= 0) name_latest(step);
   return step;
 }
 
-void RunMirror::fetch(std::int64_t step) {
+void RunMirror::fetch(const std::string& step) {
   try {
-    const std::string name = step_folder_name(step);
     const Objects objects = list();
-    const bool stored = objects.contains(concat(kCheckpoints, name, "/", kManifest));
-    if (!stored || !is_here(name, objects) || newest_intact({folder_ / kCheckpoints / name}) < 0) fetch_checkpoint(name, objects);
+    const bool stored = objects.contains(concat(kCheckpoints, step, "/", kManifest));
+    if (!stored || !is_here(step, objects) || newest_intact({folder_ / kCheckpoints / step}) < 0) fetch_checkpoint(step, objects);
   } catch (const fs::filesystem_error& error) {
     user_error(folder_.string(), ": cannot fetch the run from ", address_, ": ", error.code().message());
   }

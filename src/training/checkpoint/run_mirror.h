@@ -34,7 +34,7 @@ class RunMirror {
   /// local files. With another `resume`, first refuses a store with checkpoints that the local folder lacks. Throws UserError.
   void begin(const std::string& resume);
   /// Returns the step of the local folder's newest intact checkpoint, which `latest` then names; -1 if there is none.
-  std::int64_t newest_here();
+  std::int64_t newest_here() const;
 
   /// Stores the checkpoints of the local folder, up to the one that `latest` names, that the store lacks or has with another manifest. Then
   /// stores all other files of the run that have changed since the last call, and deletes those checkpoints that CheckpointFolder would
@@ -46,9 +46,9 @@ class RunMirror {
   /// Throws UserError if another trainer has taken over, as far as update() has seen. Any thread may call this.
   void check_owner() const;
 
-  /// Fetches the store's checkpoint of this step, unless the local folder has it. For machines that do not see rank 0's folder. Throws
-  /// UserError.
-  void fetch(std::int64_t step);
+  /// Fetches the store's checkpoint of this name (step_0000100), unless the local folder has it. For machines that do not see rank 0's
+  /// folder. Throws UserError.
+  void fetch(const std::string& step);
   /// Deletes all checkpoints of the local folder. Throws UserError.
   void forget_checkpoints();
 
@@ -65,6 +65,7 @@ class RunMirror {
   void fetch_files(const Objects& objects);
   void fetch_best(const std::vector<std::string>& steps, const Objects& objects);
   bool is_here(const std::string& step, const Objects& objects);
+  void name_latest(std::int64_t step) const;
   Facts facts_of(const std::string& name) const;
   bool is_stored(const std::string& step, const Objects& objects);
   void store_checkpoint(const std::filesystem::path& checkpoint);
